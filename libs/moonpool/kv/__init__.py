@@ -1,0 +1,32 @@
+"""Blocks: how they are named, laid out in bytes, and handed out.
+
+Pure bookkeeping for anyone who touches KV blocks (gateway, conductor, instances, nodes).
+It never moves bytes, reads a clock or talks to anybody.
+"""
+
+from moonpool.kv.fingerprint import Fingerprint, ModelIdentity
+from moonpool.kv.keys import (
+    KEY_BYTES,
+    BlockKey,
+    block_keys,
+    chain_root,
+    isolation_salt,
+    next_key,
+    pack_keys,
+    unpack_keys,
+)
+from moonpool.kv.layout import BlockLayout
+
+__all__ = [
+    "KEY_BYTES",
+    "BlockKey",
+    "BlockLayout",
+    "Fingerprint",
+    "ModelIdentity",
+    "block_keys",
+    "chain_root",
+    "isolation_salt",
+    "next_key",
+    "pack_keys",
+    "unpack_keys",
+]

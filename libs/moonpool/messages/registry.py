@@ -1,0 +1,52 @@
+"""all -> all: who is there (`mp.registry.hello`, `.heartbeat`, `.goodbye`).
+
+`hello` is a request that any conductor answers; instances ask it until one did. Heartbeats carry
+the whole registration each second, so that whoever starts late knows everybody after a second.
+"""
+
+import msgspec
+
+from moonpool.messages.errors import ErrorInfo
+from moonpool.messages.segments import Endpoint
+
+
+class ModelRecord(msgspec.Struct, frozen=True):
+    """What an instance serves; `identity` is the JSON of `kv.ModelIdentity`, so as to say why."""
+
+    model: str  # as users name it
+    fingerprint: bytes
+    identity: str
+    block_tokens: int
+    block_bytes: int
+    layers: int
+    context_tokens: int
+    dtype: str
+
+
+class Registration(msgspec.Struct, frozen=True):
+    id: str
+    role: str  # "gateway", "conductor", "prefill", "decode", "colocated", "store"
+    epoch: str  # new at every start
+    started_unix_s: float
+    host_id: str
+    version: str
+    endpoints: list[Endpoint] = []
+    model: ModelRecord | None = None  # instances only
+
+
+class HelloReply(msgspec.Struct, frozen=True):
+    """`refusal`: code `fingerprint_mismatch` or `duplicate_id`; its message names both sides."""
+
+    refusal: ErrorInfo | None = None
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    registration: Registration
+    state: str  # "starting", "ready", "draining"
+
+
+class Goodbye(msgspec.Struct, frozen=True):
+    """Sent when leaving on purpose: erase my entries now."""
+
+    id: str
+    epoch: str

@@ -1,0 +1,54 @@
+"""Every NATS subject, in one place. `prefix` keeps several meshes on one server apart."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    prefix: str = "mp"
+
+    @property
+    def plan(self) -> str:
+        return f"{self.prefix}.conductor.plan"
+
+    @property
+    def hello(self) -> str:
+        return f"{self.prefix}.registry.hello"
+
+    @property
+    def heartbeat(self) -> str:
+        return f"{self.prefix}.registry.heartbeat"
+
+    @property
+    def goodbye(self) -> str:
+        return f"{self.prefix}.registry.goodbye"
+
+    def prefill(self, instance: str, verb: str) -> str:
+        """verb: submit, cancel, ping"""
+        return f"{self.prefix}.prefill.{instance}.{verb}"
+
+    def decode(self, instance: str, verb: str) -> str:
+        """verb: reserve, start, cancel, ping"""
+        return f"{self.prefix}.decode.{instance}.{verb}"
+
+    def tokens(self, request: str) -> str:
+        return f"{self.prefix}.tokens.{request}"
+
+    def store(self, owner: str, verb: str) -> str:
+        """verb: put_start, put_end, get_start, get_end, remove, pin, stats, drain"""
+        return f"{self.prefix}.store.{owner}.{verb}"
+
+    def kv_events(self, owner: str = "*") -> str:
+        return f"{self.prefix}.kv.events.{owner}"
+
+    def kv_snapshot(self, owner: str) -> str:
+        return f"{self.prefix}.kv.snapshot.{owner}"
+
+    def load(self, instance: str = "*") -> str:
+        return f"{self.prefix}.load.{instance}"
+
+    def audit(self, tenant: str, event: str) -> str:
+        return f"{self.prefix}.audit.{tenant}.{event}"
+
+    def metrics(self, service: str, id: str) -> str:
+        return f"{self.prefix}.metrics.{service}.{id}"

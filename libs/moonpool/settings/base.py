@@ -1,0 +1,63 @@
+"""How settings are read: `MOONPOOL_*` variables into one frozen object per service, once, at start.
+
+A value that does not fit, or a `MOONPOOL_*` name that no service knows, stops the start and names
+itself. Field descriptions are the only documentation: docs/configuration.md is generated from them.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from moonpool.messages.errors import CallerError
+
+PREFIX = "MOONPOOL_"
+
+
+class SettingsError(CallerError):
+    """A variable is unknown or has a bad value; the message names it and says what fits."""
+
+    code = "bad_settings"
+
+
+class CommonSettings(BaseModel):
+    """What every service needs. Field `nats_url` is read from `MOONPOOL_NATS_URL`, and so on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field("", description="Name on the mesh; empty: role and a random suffix.")
+    nats_url: str = Field(
+        "nats://127.0.0.1:4222", description="The NATS server(s), comma-separated."
+    )
+    nats_user: str = Field("", description="User for NATS, when it asks for one.")
+    nats_password: str = Field("", description="Password for NATS.")
+    mesh: str = Field("mp", description="Subject prefix; several meshes can share one NATS.")
+    host_id: str = Field(
+        "",
+        description="Processes with the same host id try shared memory; empty: the machine's id.",
+    )
+    run_dir: str = Field(
+        "",
+        description="Folder for Unix sockets of the shm transport; empty: one made for this run.",
+    )
+    listen_host: str = Field("127.0.0.1", description="Address that the tcp transport listens on.")
+    log_level: str = Field("info", description="debug, info, warning or error.")
+
+
+S = TypeVar("S", bound=CommonSettings)
+
+
+def read_settings(kind: type[S], environ: Mapping[str, str], known: frozenset[str]) -> S:
+    """`kind` from `environ`. `known` holds the field names of all services' settings, since one
+    environment often serves them all. Raises SettingsError."""
+    given = {k[len(PREFIX) :].lower(): v for k, v in environ.items() if k.startswith(PREFIX)}
+    for name in sorted(given):
+        if name not in known:
+            raise SettingsError(f"{PREFIX}{name.upper()} is not a setting of any Moonpool service")
+    values: dict[str, Any] = {k: v for k, v in given.items() if k in kind.model_fields}
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = f"{PREFIX}{str(first['loc'][0]).upper()}" if first["loc"] else PREFIX
+        raise SettingsError(f"{name}={first.get('input')!r}: {first['msg']}") from error

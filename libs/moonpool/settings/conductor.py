@@ -1,0 +1,18 @@
+"""Settings of the conductor."""
+
+from pydantic import Field
+
+from moonpool.settings.base import CommonSettings
+
+
+class ConductorSettings(CommonSettings):
+    slo_ttft_s: float = Field(
+        30.0, gt=0, description="Time to first token that admission promises."
+    )
+    slo_tbt_s: float = Field(0.5, gt=0, description="Time between tokens that admission promises.")
+    suspect_after_s: float = Field(
+        3.0, gt=0, description="Silence after which nobody is sent there."
+    )
+    dead_after_s: float = Field(
+        30.0, gt=0, description="Silence after which its blocks are erased."
+    )
