@@ -16,13 +16,18 @@ from moonpool.kv.keys import (
     unpack_keys,
 )
 from moonpool.kv.layout import BlockLayout
+from moonpool.kv.pool import BlockPool, EvictionOrder
+from moonpool.kv.prefix import PrefixIndex
 
 __all__ = [
     "KEY_BYTES",
     "BlockKey",
     "BlockLayout",
+    "BlockPool",
+    "EvictionOrder",
     "Fingerprint",
     "ModelIdentity",
+    "PrefixIndex",
     "block_keys",
     "chain_root",
     "isolation_salt",
