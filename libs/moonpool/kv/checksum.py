@@ -13,10 +13,10 @@ CHECKSUM_BYTES = 8
 
 
 def chunk_checksums(view: memoryview, chunk_bytes: int) -> bytes:
-    """One checksum per chunk of the bytes of `view`, packed. ValueError when the chunks do not divide it.
+    """One checksum per chunk of the bytes of `view`, packed.
 
-    Takes 0.02 ms for 30 chunks of 48 KiB in cache, several times that from memory: call it off
-    the event loop for many blocks.
+    ValueError when the chunks do not divide it. Takes 0.02 ms for 30 chunks of 48 KiB in cache,
+    several times that from memory: call it off the event loop for many blocks.
     """
     size = _size_in_chunks(view, chunk_bytes)
     view = view.cast("B")
