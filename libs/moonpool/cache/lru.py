@@ -1,0 +1,40 @@
+"""Least recently used, with runs touched tail first: the head of a prefix outlives its tail.
+
+A block is of use only while everything before it is there too: of blocks used at the same
+time, the last of the run must go first.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class LruPolicy(Generic[K]):
+    """An `EvictionPolicy`. Every operation takes constant time per key."""
+
+    def __init__(self) -> None:
+        self._order: OrderedDict[K, None] = OrderedDict()  # the next to go stands first
+
+    def insert(self, key: K, size_bytes: int, now_s: float) -> None:
+        if key in self._order:
+            raise KeyError(key)
+        self._order[key] = None
+
+    def touch(self, keys: Iterable[K], now_s: float) -> None:
+        for key in reversed(list(keys)):
+            if key in self._order:
+                self._order.move_to_end(key)
+
+    def victim(self, now_s: float) -> K | None:
+        return next(iter(self._order), None)
+
+    def remove(self, key: K) -> None:
+        del self._order[key]
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._order
