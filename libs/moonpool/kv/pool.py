@@ -149,7 +149,7 @@ class BlockPool:
         for block in self._free:
             assert self._refs[block] == 0
             assert self._index.key_of(block) is None
-        for key in self._index.keys():
-            block = self._index.block_of(key)
-            assert block is not None
-            assert (key in self._order) == (self._refs[block] == 0)
+        for key in self.keys():
+            cached = self._index.block_of(key)
+            assert cached is not None
+            assert (key in self._order) == (self._refs[cached] == 0)

@@ -38,3 +38,6 @@ class CancelRequest(msgspec.Struct, frozen=True):
 
     request: RequestId
     attempt: int
+    # To a decode: nobody writes into the reserved blocks any more, so they can be freed at once.
+    # The prefill says so when its last write is done; the gateway, when no prefill was ever asked.
+    writer_stopped: bool = False
