@@ -1,1 +1,34 @@
-"""To be filled."""
+"""Requests, publishes and endpoints by subject: all talk between services goes through here.
+
+`NatsBus` on a real server, `MemoryBus` within one process; one contract suite over both. Used by
+the shells of services and by shared runtime; cores never see it. It carries bytes and knows no
+message kinds, and no bulk data: that is the transfer library's.
+"""
+
+from moonpool.bus.base import Bus, Callback, Endpoint, Handler, Service, Subscription
+from moonpool.bus.errors import (
+    BusClosed,
+    BusUnavailable,
+    NoResponder,
+    PayloadTooLarge,
+    RequestTimeout,
+)
+from moonpool.bus.memory import MemoryBroker, MemoryBus
+from moonpool.bus.nats import NatsBus
+
+__all__ = [
+    "Bus",
+    "BusClosed",
+    "BusUnavailable",
+    "Callback",
+    "Endpoint",
+    "Handler",
+    "MemoryBroker",
+    "MemoryBus",
+    "NatsBus",
+    "NoResponder",
+    "PayloadTooLarge",
+    "RequestTimeout",
+    "Service",
+    "Subscription",
+]

@@ -44,6 +44,10 @@ class Bus(Protocol):
     def payload_max_bytes(self) -> int:
         """What one message may hold, headers' share already taken off."""
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether messages flow right now."""
+
     async def publish(self, subject: str, payload: bytes) -> None:
         """At most once. Raises PayloadTooLarge, BusClosed."""
 
@@ -75,4 +79,8 @@ class Bus(Protocol):
     async def publish_durable(self, subject: str, payload: bytes, timeout_s: float) -> None:
         """Acknowledged by the stream. Raises RequestTimeout or NoResponder."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Closes services, then subscriptions, then the connection. Idempotent."""
+
+    def stats(self) -> dict[str, int]:
+        """requests, timeouts, published, dropped, subscriptions, services, reconnects, errors"""

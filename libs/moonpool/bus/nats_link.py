@@ -1,0 +1,173 @@
+"""One connection to a NATS server, kept alive for as long as its owner lives.
+
+nats-py reconnects by itself but gives up for good on some server errors (a payload violation, an
+expired login); then a fresh client takes over and every subscription is attached again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription as NatsSubscription
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 0.25  # between attempts to reach a server
+PING_S = 5  # a dead connection is noticed after about three of these
+PENDING_MAX_BYTES = 8 << 20  # of commands not yet written to the socket, or waiting for a server
+FLUSH_MAX_S = 2.0
+
+MessageCallback = Callable[[Msg], Awaitable[None]]
+
+
+@dataclass(eq=False, slots=True)
+class Attachment:
+    """A subscription as its owner sees it: it outlives the connection."""
+
+    subject: str
+    queue_group: str
+    callback: MessageCallback
+    current: NatsSubscription | None = field(default=None)
+
+
+class NatsLink:
+    """Connects, stays connected, says each change of state once."""
+
+    def __init__(self, urls: list[str], user: str, password: str, name: str) -> None:
+        self._urls = urls
+        self._user = user
+        self._password = password
+        self._name = name
+        self._attached: set[Attachment] = set()
+        self._client = Client()
+        self._up = False
+        self._closing = False
+        self._said = ""  # last error logged, so that a repeated one is not
+        self._reviving: asyncio.Task[None] | None = None
+        self.reconnects = 0
+        self.errors = 0
+
+    @property
+    def client(self) -> Client:
+        return self._client
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closing
+
+    @property
+    def is_up(self) -> bool:
+        return self._up
+
+    async def connect(self) -> None:
+        """Returns once a server has accepted us, however long that takes. Cancellable."""
+        # One list object per client: nats-py keeps and reorders it.
+        try:
+            await self._client.connect(
+                servers=list(self._urls),
+                name=self._name,
+                user=self._user or None,
+                password=self._password or None,
+                error_cb=self._on_error,
+                disconnected_cb=self._on_disconnected,
+                reconnected_cb=self._on_reconnected,
+                closed_cb=self._on_closed,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=RETRY_S,  # type: ignore[arg-type]
+                ping_interval=PING_S,
+                pending_size=PENDING_MAX_BYTES,
+                flush_timeout=FLUSH_MAX_S,
+            )
+        except asyncio.CancelledError:
+            await self._client.close()
+            raise
+        self._up = True
+        self._said = ""
+        log.info("connected to NATS", extra={"server": self._server()})
+
+    async def attach(self, subject: str, queue_group: str, callback: MessageCallback) -> Attachment:
+        """Subscribes for as long as this link lives, whatever connections come and go."""
+        attachment = Attachment(subject, queue_group, callback)
+        self._attached.add(attachment)
+        if not self._client.is_closed:
+            await self._subscribe(attachment)
+        return attachment
+
+    async def detach(self, attachment: Attachment) -> None:
+        """Idempotent."""
+        self._attached.discard(attachment)
+        current, attachment.current = attachment.current, None
+        if current is None:
+            return
+        try:
+            await current.unsubscribe()
+        except (nats.errors.ConnectionClosedError, nats.errors.BadSubscriptionError):
+            return  # went with its connection
+        except nats.errors.ConnectionDrainingError:
+            return
+
+    async def settle(self) -> None:
+        """Returns once the server has what was sent so far; at once when there is no connection:
+        subscriptions are repeated to the next one."""
+        if not self._client.is_connected:
+            return
+        try:
+            await self._client.flush(timeout=FLUSH_MAX_S)  # type: ignore[arg-type]
+        except (nats.errors.TimeoutError, nats.errors.ConnectionClosedError) as error:
+            log.debug("flush was cut off", extra={"error": repr(error)})
+
+    async def close(self) -> None:
+        """Sends what is pending and closes. Idempotent."""
+        self._closing = True
+        self._up = False
+        if self._reviving is not None:
+            self._reviving.cancel()
+            await asyncio.wait([self._reviving])
+        await self._client.close()
+
+    async def _subscribe(self, attachment: Attachment) -> None:
+        attachment.current = await self._client.subscribe(
+            attachment.subject, queue=attachment.queue_group, cb=attachment.callback
+        )
+
+    def _server(self) -> str:
+        url = self._client.connected_url
+        return f"{url.hostname}:{url.port}" if url is not None else "?"
+
+    async def _on_error(self, error: Exception) -> None:
+        self.errors += 1
+        text = str(error) or repr(error)
+        if text != self._said and not self._closing:
+            self._said = text
+            state = "connected" if self._up else "waiting for a server"
+            log.warning("NATS: %s", text, extra={"state": state, "servers": ",".join(self._urls)})
+
+    async def _on_disconnected(self) -> None:
+        if self._up and not self._closing:
+            log.warning("lost the connection to NATS, reconnecting")
+        self._up = False
+
+    async def _on_reconnected(self) -> None:
+        self._up = True
+        self._said = ""
+        self.reconnects += 1
+        log.info("reconnected to NATS", extra={"server": self._server()})
+
+    async def _on_closed(self) -> None:
+        if not self._closing and self._reviving is None:
+            self._reviving = asyncio.get_running_loop().create_task(self._revive())
+
+    async def _revive(self) -> None:
+        log.warning("NATS closed the connection, starting a new one")
+        await asyncio.sleep(RETRY_S)
+        self._client = Client()
+        await self.connect()
+        self.reconnects += 1
+        self._reviving = None
+        for attachment in list(self._attached):
+            await self._subscribe(attachment)
+        await self.settle()

@@ -1,0 +1,167 @@
+"""Every metric of Moonpool: name, help, labels and buckets, in one place, so that all services
+count the same thing under the same name and dashboards need no second list."""
+
+from dataclasses import dataclass
+
+SERIES_MAX = 256  # sets of label values per metric, unless said otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class CounterSpec:
+    name: str  # ends in `_total`
+    help: str
+    labels: tuple[str, ...] = ()
+    series_max: int = SERIES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class GaugeSpec:
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    series_max: int = SERIES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramSpec:
+    name: str  # ends in its unit
+    help: str
+    buckets: tuple[float, ...]  # upper bounds, rising
+    labels: tuple[str, ...] = ()
+    series_max: int = SERIES_MAX
+
+
+Spec = CounterSpec | GaugeSpec | HistogramSpec
+
+_LATENCY_S = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+_TBT_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0)
+_SHORT_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+_TOKENS = (16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 131072.0)
+_BATCH = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+
+# Requests, as users see them (gateway)
+REQUESTS = CounterSpec(
+    "moonpool_requests_total",
+    "Requests ended, by endpoint and outcome (ok, stopped, cancelled, refused, error).",
+    ("endpoint", "outcome"),
+)
+REQUESTS_RUNNING = GaugeSpec("moonpool_requests_running", "Requests between in and out.")
+REJECTIONS = CounterSpec(
+    "moonpool_rejections_total", "Requests refused before any work, by reason.", ("reason",)
+)
+TTFT = HistogramSpec(
+    "moonpool_ttft_seconds", "From request in to first token out.", _LATENCY_S, ("model",)
+)
+TBT = HistogramSpec("moonpool_tbt_seconds", "Time between tokens of one answer.", _TBT_S)
+REQUEST_SECONDS = HistogramSpec(
+    "moonpool_request_seconds", "From request in to its end.", _LATENCY_S, ("endpoint",)
+)
+PROMPT_TOKENS = CounterSpec("moonpool_prompt_tokens_total", "Tokens of accepted prompts.")
+COMPLETION_TOKENS = CounterSpec("moonpool_completion_tokens_total", "Tokens given to users.")
+PROMPT_LENGTH = HistogramSpec("moonpool_prompt_length_tokens", "Length of prompts.", _TOKENS)
+GATEWAY_OVERHEAD_SECONDS = HistogramSpec(
+    "moonpool_gateway_overhead_seconds", "From request in to plan asked for.", _SHORT_S
+)
+FAILOVERS = CounterSpec(
+    "moonpool_failovers_total", "Answers continued on another instance, by cause.", ("cause",)
+)
+AUDIT_LOST = CounterSpec("moonpool_audit_lost_total", "Audit events that no stream accepted.")
+
+# Prefix reuse (whoever admits the prompt: prefill, colocated)
+HIT_REQUESTS = CounterSpec(
+    "moonpool_prefix_requests_total",
+    "Prompts by kind of hit: full (all full blocks reused), incremental (some), none.",
+    ("kind",),
+)
+HIT_TOKENS = CounterSpec(
+    "moonpool_prefix_hit_tokens_total",
+    "Prompt tokens not computed, by the tier they came from and the kind of hit.",
+    ("tier", "kind"),
+)
+MISS_TOKENS = CounterSpec("moonpool_prefix_miss_tokens_total", "Prompt tokens computed.")
+BLOCK_FETCH_SECONDS = HistogramSpec(
+    "moonpool_block_fetch_seconds", "Fetching reused blocks of one prompt.", _LATENCY_S, ("tier",)
+)
+BLOCK_FETCH_FAILURES = CounterSpec(
+    "moonpool_block_fetch_failures_total", "Blocks not had in time or intact.", ("tier", "cause")
+)
+BLOCKS_CORRUPT = CounterSpec(
+    "moonpool_blocks_corrupt_total", "Blocks dropped for a wrong checksum.", ("where",)
+)
+
+# Instances
+PREFILL_QUEUE_DEPTH = GaugeSpec("moonpool_prefill_queue_depth", "Prompts waiting or running.")
+PREFILL_QUEUE_TOKENS = GaugeSpec("moonpool_prefill_queue_tokens", "Tokens still to compute.")
+PREFILL_QUEUE_SECONDS = HistogramSpec(
+    "moonpool_prefill_queue_seconds", "Waiting in the prefill's queue.", _LATENCY_S
+)
+PREFILL_COMPUTE_SECONDS = HistogramSpec(
+    "moonpool_prefill_compute_seconds", "Compute of one prompt.", _LATENCY_S
+)
+DECODE_SLOTS_USED = GaugeSpec("moonpool_decode_slots_used", "Sequences running or reserved.")
+DECODE_SLOTS = GaugeSpec("moonpool_decode_slots", "Sequences that can run at once.")
+DECODE_STEP_SECONDS = HistogramSpec("moonpool_decode_step_seconds", "One decode step.", _TBT_S)
+DECODE_BATCH = HistogramSpec("moonpool_decode_batch_sequences", "Sequences of one step.", _BATCH)
+KV_BLOCKS_USED = GaugeSpec("moonpool_kv_blocks_used", "Device blocks in use by requests.")
+KV_BLOCKS_CACHED = GaugeSpec("moonpool_kv_blocks_cached", "Device blocks kept for reuse only.")
+KV_BLOCKS = GaugeSpec("moonpool_kv_blocks", "Device blocks in all.")
+RESERVATIONS_EXPIRED = CounterSpec(
+    "moonpool_reservations_expired_total", "Places freed because no start came in time."
+)
+
+# Tiers (nodes, and instances for hbm)
+TIER_BYTES_USED = GaugeSpec("moonpool_tier_used_bytes", "Bytes held.", ("tier",))
+TIER_BYTES = GaugeSpec("moonpool_tier_bytes", "Bytes that fit.", ("tier",))
+TIER_BLOCKS = GaugeSpec("moonpool_tier_blocks", "Blocks held.", ("tier",))
+EVICTIONS = CounterSpec("moonpool_evictions_total", "Blocks evicted, by tier.", ("tier",))
+LEASES = GaugeSpec("moonpool_leases", "Read leases given out.")
+PUTS = CounterSpec("moonpool_puts_total", "Blocks put, by outcome.", ("outcome",))
+GETS = CounterSpec("moonpool_gets_total", "Blocks asked for, by tier or `miss`.", ("result",))
+
+# Transfer
+TRANSFER_BYTES = CounterSpec("moonpool_transfer_bytes_total", "Bytes moved.", ("transport", "op"))
+TRANSFER_SECONDS = HistogramSpec(
+    "moonpool_transfer_seconds", "One batch, from submit to end.", _SHORT_S, ("transport", "op")
+)
+TRANSFER_FAILURES = CounterSpec(
+    "moonpool_transfer_failures_total", "Batches that failed.", ("transport", "cause")
+)
+
+# Conductor
+PLANS = CounterSpec("moonpool_plans_total", "Plans made or refused, by outcome.", ("outcome",))
+PLAN_SECONDS = HistogramSpec("moonpool_plan_seconds", "Making one plan.", _SHORT_S)
+INDEX_BLOCKS = GaugeSpec("moonpool_index_blocks", "Replicas known to the index.", ("tier",))
+INDEX_RESYNCS = CounterSpec(
+    "moonpool_index_resyncs_total", "Snapshots fetched from owners, by cause.", ("cause",)
+)
+MEMBERS = GaugeSpec("moonpool_members", "Members of the mesh.", ("role", "state"))
+
+# Every service
+BUS_REQUESTS = GaugeSpec("moonpool_bus_requests", "Requests sent since start.")
+BUS_TIMEOUTS = GaugeSpec("moonpool_bus_timeouts", "Requests without a reply since start.")
+BUS_DROPPED = GaugeSpec("moonpool_bus_dropped", "Messages dropped by slow readers since start.")
+BUS_RECONNECTS = GaugeSpec("moonpool_bus_reconnects", "Connections to NATS made anew since start.")
+EVENTS_PUBLISHED = CounterSpec(
+    "moonpool_kv_events_published_total", "Keys announced, by tier and change.", ("tier", "change")
+)
+LOOP_LAG_SECONDS = GaugeSpec(
+    "moonpool_loop_lag_seconds", "How late the event loop was at the last look."
+)
+PROCESS_RSS_BYTES = GaugeSpec("moonpool_process_resident_bytes", "Resident memory.")
+PROCESS_CPU_SECONDS = GaugeSpec("moonpool_process_cpu_seconds", "CPU time used since start.")
+INFO = GaugeSpec("moonpool_info", "Always 1.", ("service", "id", "version"))
+UNHANDLED_ERRORS = CounterSpec(
+    "moonpool_unhandled_errors_total", "Errors caught at the top, by place.", ("where",)
+)
+SERIES_OVERFLOW = CounterSpec(
+    "moonpool_metrics_overflow_total",
+    "Observations counted under `other` because a metric had too many sets of labels.",
+)
+
+ALL: tuple[Spec, ...] = tuple(
+    value
+    for value in list(globals().values())
+    if isinstance(value, CounterSpec | GaugeSpec | HistogramSpec)
+)
