@@ -1,0 +1,328 @@
+"""The node's core: what is stored, who reads it, who goes. No I/O, no clock; time is handed in.
+
+Every verb is one call that either does all it says or raises before it changed anything. The
+memory itself belongs to peers (they write and read) and to the shell (it compares checksums,
+between `begin_commit` and `finish_commit`).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from moonpool.cache import EvictionPolicy
+from moonpool.kv import KEY_BYTES, BlockKey
+from moonpool.messages.ids import TenantId
+from moonpool.messages.store import GetSlot, PutEndItem, PutItem, PutSlot
+from services.store.errors import BadRequest, NodeDraining, ObjectTooLarge
+from services.store.leases import Lease, Leases
+from services.store.limits import Limits
+from services.store.objects import Seat, State, StoredObject
+from services.store.pins import PIN_KINDS, Pins
+from services.store.puts import Puts
+from services.store.residents import Residents
+from services.store.tiers import Tier
+
+INSPECTION_MAX_S = 600.0  # far beyond what comparing a message's worth of objects takes
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A put_end half done: the shell compares `doubtful` with the sums and calls finish_commit."""
+
+    results: list[str]  # per item; "" where `doubtful` decides
+    doubtful: list[tuple[int, StoredObject, bytes]]  # (item, object, checksums it should have)
+
+
+class StoreCore:
+    """One node. One thread."""
+
+    def __init__(self, tier: Tier, policy: EvictionPolicy[BlockKey], limits: Limits) -> None:
+        self.residents = Residents(tier, policy, limits.headroom)
+        self.limits = limits
+        self.draining = False
+        self.counters: Counter[str] = Counter()
+        self._puts = Puts(limits.puts_max)
+        self._leases = Leases(limits.leases_max)
+        self._pins = Pins(self.residents, limits)
+        self._verifying: set[StoredObject] = set()
+        self._last_generation = 0
+
+    # --- puts ---
+
+    def put_start(
+        self, tenant: TenantId, items: Sequence[PutItem], ttl_s: float, now_s: float
+    ) -> tuple[int, list[PutSlot]]:
+        """(put id, a slot per item); the id is 0 when nothing is to be written.
+
+        Raises NodeDraining, ObjectTooLarge, BadRequest, TooManySessions.
+        """
+        if self.draining:
+            raise NodeDraining
+        for item in items:
+            self._check_item(item)
+        self._check_seconds(ttl_s, len(items))
+        self._puts.require_room()
+        self.tick(now_s)
+        self.residents.touch([BlockKey(item.key) for item in items], now_s)  # those that exist
+        opened: list[StoredObject] = []
+        slots = [self._open_slot(tenant, item, opened, now_s) for item in items]
+        if not opened:
+            return 0, slots
+        ttl_s = min(ttl_s, self.limits.put_ttl_max_s) + self.limits.put_grace_s
+        put = self._puts.open(opened, now_s + ttl_s)
+        self.residents.trim(now_s, 2 * sum(map(self.residents.footprint, opened)))
+        return put, slots
+
+    def begin_commit(self, put: int, items: Sequence[PutEndItem], now_s: float) -> Commit:
+        """First half of put_end. Items named in `doubtful` stay where they are until
+        `finish_commit`, however long the shell takes. Raises BadRequest."""
+        self._check_seconds(0.0, len(items))
+        self.tick(now_s)
+        commit = Commit([], [])
+        for index, item in enumerate(items):
+            obj = self._puts.take(put, BlockKey(item.key), item.generation)
+            if obj is None:
+                commit.results.append("expired")
+            elif not item.checksums:
+                self.residents.drop(obj)
+                commit.results.append("abandoned")
+            else:
+                obj.state = State.VERIFYING
+                self._verifying.add(obj)
+                commit.doubtful.append((index, obj, item.checksums))
+                commit.results.append("")
+        return commit
+
+    def finish_commit(self, commit: Commit, sound: Sequence[bool], now_s: float) -> list[str]:
+        """Second half: `sound[i]` says whether `commit.doubtful[i]` has its checksums."""
+        results = list(commit.results)
+        # Last first: of what came together, the head of a prefix must outlive its tail.
+        for (index, obj, checksums), is_sound in reversed(
+            list(zip(commit.doubtful, sound, strict=True))
+        ):
+            self._verifying.remove(obj)
+            if is_sound and len(checksums) == obj.checksums_bytes:
+                self.residents.commit(obj, checksums, now_s)
+                results[index] = "committed"
+            else:
+                self.residents.drop(obj)
+                results[index] = "corrupt"
+        for result in results:
+            self.counters[f"puts_{result}"] += 1
+        return results
+
+    # --- gets ---
+
+    def get_start(
+        self, tenant: TenantId, keys: Sequence[BlockKey], lease_s: float, now_s: float
+    ) -> tuple[int, list[GetSlot]]:
+        """(lease id, a slot per key); the id is 0 when nothing hit. `lease_s` 0 only looks: no
+        lease, and not counted as a use. Raises BadRequest, TooManySessions."""
+        self._check_seconds(lease_s, len(keys))
+        if lease_s:
+            self._leases.require_room()
+        self.tick(now_s)
+        hits: list[StoredObject] = []
+        slots = [self._look(key, hits) for key in keys]
+        if not lease_s:
+            return 0, slots
+        self.counters["get_hits"] += len(hits)
+        self.counters["get_misses"] += len(keys) - len(hits)
+        if not hits:
+            return 0, slots
+        self.residents.touch([obj.key for obj in hits], now_s)
+        return self._lease(hits, now_s + min(lease_s, self.limits.lease_max_s)), slots
+
+    def get_end(self, lease_id: int, now_s: float) -> bool:
+        """True when the lease lasted until now: what was read under it is what was stored."""
+        self.tick(now_s)
+        lease = self._leases.close(lease_id)
+        if lease is not None:
+            self._let_go(lease, now_s)
+        valid = lease is not None and now_s <= lease.expires_s
+        self.counters["gets_too_late"] += not valid
+        return valid
+
+    # --- removing and pinning ---
+
+    def remove(self, tenant: TenantId, keys: Sequence[BlockKey], now_s: float) -> list[str]:
+        """Per key "removed", "leased" (goes with its last reader), "pinned" (hard) or "miss";
+        what another tenant put is a miss."""
+        self._check_seconds(0.0, len(keys))
+        self.tick(now_s)
+        return [self._remove(tenant, key) for key in keys]
+
+    def begin_inspection(
+        self, keys: Sequence[BlockKey], now_s: float
+    ) -> tuple[int, list[StoredObject | None]]:
+        """Holds objects that a reader calls corrupt, so that the shell can look for itself.
+        (lease id, object or None per key). Not a use. Raises BadRequest, TooManySessions."""
+        self._check_seconds(0.0, len(keys))
+        self._leases.require_room()
+        self.tick(now_s)
+        found = [self._live(key) for key in keys]
+        here = [obj for obj in found if obj is not None]
+        return (self._lease(here, now_s + INSPECTION_MAX_S) if here else 0), found
+
+    def finish_inspection(
+        self,
+        lease_id: int,
+        found: Sequence[StoredObject | None],
+        sound: Sequence[bool],
+        now_s: float,
+    ) -> list[str]:
+        """Per key "removed" (it was corrupt, pinned or not), "intact" or "miss"."""
+        results = []
+        for obj, is_sound in zip(found, sound, strict=True):
+            if obj is None or obj.state is not State.LIVE:
+                results.append("miss")
+            elif is_sound:
+                results.append("intact")
+            else:
+                self.residents.drop(obj)
+                results.append("removed")
+            self.counters[f"inspections_{results[-1]}"] += 1
+        if lease_id and (lease := self._leases.close(lease_id)) is not None:
+            self._let_go(lease, now_s)
+        return results
+
+    def pin(
+        self, tenant: TenantId, keys: Sequence[BlockKey], kind: str, ttl_s: float, now_s: float
+    ) -> list[str]:
+        """Per key "pinned", "unpinned", "over_quota" (hard pins only), or "miss", which
+        is also what another tenant put. Raises BadRequest."""
+        if kind not in PIN_KINDS:
+            raise BadRequest(f"a pin is one of {', '.join(PIN_KINDS)}, not {kind!r}")
+        self._check_seconds(ttl_s, len(keys))
+        self.tick(now_s)
+        found = [self._owned(tenant, key) for key in keys]
+        return [self._pins.pin(obj, kind, ttl_s, now_s) if obj else "miss" for obj in found]
+
+    # --- time, and what the shell asks ---
+
+    def tick(self, now_s: float) -> None:
+        """What time does: reclaims puts, ends leases and soft pins. Every verb begins with it."""
+        for unfinished in self._puts.pop_due(now_s):
+            self.residents.drop(unfinished)
+            self.counters["puts_reclaimed"] += 1
+        for lease in self._leases.pop_due(now_s):
+            self._let_go(lease, now_s)
+            self.counters["leases_expired"] += 1
+        self._pins.expire(now_s)
+
+    def trim(self, now_s: float) -> None:
+        """Restores headroom, a 64th of the tier at a time. For quiet moments."""
+        self.residents.trim(now_s, self.residents.tier.bytes_total // 64)
+
+    def drain(self) -> None:
+        """From now on no new objects; readers go on."""
+        self.draining = True
+
+    def take_changes(self) -> tuple[list[BlockKey], list[BlockKey]]:
+        """(stored, removed) since the last call, for the index elsewhere."""
+        return self.residents.changes.take()
+
+    def live_keys(self) -> list[BlockKey]:
+        return [key for key, obj in self.residents.objects.items() if obj.state is State.LIVE]
+
+    @property
+    def puts_open(self) -> int:
+        return len(self._puts)
+
+    @property
+    def leases_open(self) -> int:
+        return len(self._leases)
+
+    def check(self) -> None:
+        """Asserts every invariant. Linear in objects."""
+        self.residents.check()
+        self._puts.check()
+        self._leases.check()
+        writing = {obj for obj in self.residents.objects.values() if obj.state is State.WRITING}
+        assert writing == set(self._puts.waiting())
+        verifying = {o for o in self.residents.objects.values() if o.state is State.VERIFYING}
+        assert verifying == self._verifying
+        holds = Counter(map(id, self._leases.held()))
+        everything = [*self.residents.objects.values(), *self.residents.doomed]
+        assert {id(obj): obj.leases for obj in everything if obj.leases} == dict(holds)
+        generations = [obj.generation for obj in everything]
+        assert len(set(generations)) == len(generations)
+        assert all(0 < each <= self._last_generation for each in generations)
+
+    # --- inside ---
+
+    def _open_slot(
+        self, tenant: TenantId, item: PutItem, opened: list[StoredObject], now_s: float
+    ) -> PutSlot:
+        key = BlockKey(item.key)
+        there = self.residents.objects.get(key)
+        if there is not None:
+            return PutSlot("exists" if there.state is State.LIVE else "busy")
+        place = self.residents.reserve(item.size_bytes, now_s)
+        if place is None:
+            self.counters["puts_no_space"] += 1
+            return PutSlot("no_space")
+        self._last_generation += 1
+        obj = StoredObject(
+            key, tenant, item.size_bytes, item.chunk_bytes, place, self._last_generation
+        )
+        self.residents.add(obj)
+        opened.append(obj)
+        return PutSlot("ok", place, obj.generation)
+
+    def _live(self, key: BlockKey) -> StoredObject | None:
+        obj = self.residents.objects.get(key)
+        return obj if obj is not None and obj.state is State.LIVE else None
+
+    def _owned(self, tenant: TenantId, key: BlockKey) -> StoredObject | None:
+        obj = self._live(key)
+        return obj if obj is not None and obj.tenant == tenant else None
+
+    def _look(self, key: BlockKey, hits: list[StoredObject]) -> GetSlot:
+        obj = self._live(key)
+        if obj is None:
+            return GetSlot("miss")
+        hits.append(obj)
+        return GetSlot(
+            "hit",
+            obj.place,
+            obj.size_bytes,
+            obj.chunk_bytes,
+            obj.generation,
+            obj.checksums,
+            self.residents.tier.name,
+        )
+
+    def _lease(self, objects: list[StoredObject], expires_s: float) -> int:
+        for obj in objects:
+            self.residents.hold(obj)
+        return self._leases.open(objects, expires_s)
+
+    def _let_go(self, lease: Lease, now_s: float) -> None:
+        for obj in reversed(lease.objects):  # tail first, as in finish_commit
+            self.residents.let_go(obj, now_s)
+
+    def _remove(self, tenant: TenantId, key: BlockKey) -> str:
+        obj = self._owned(tenant, key)
+        if obj is None:
+            return "miss"
+        if obj.seat is Seat.HARD:
+            return "pinned"
+        self.residents.drop(obj)
+        self.counters["removes"] += 1
+        return "leased" if obj.leases else "removed"
+
+    def _check_item(self, item: PutItem) -> None:
+        if len(item.key) != KEY_BYTES:
+            raise BadRequest(f"a key has {KEY_BYTES} bytes, not {len(item.key)}")
+        if item.size_bytes < 1 or item.chunk_bytes < 1 or item.size_bytes % item.chunk_bytes:
+            raise BadRequest(f"{item.size_bytes} bytes are not whole chunks of {item.chunk_bytes}")
+        if item.size_bytes > self.residents.tier.bytes_total:
+            raise ObjectTooLarge(item.size_bytes, self.residents.tier.bytes_total)
+
+    def _check_seconds(self, seconds: float, keys: int) -> None:
+        if not 0 <= seconds < math.inf:
+            raise BadRequest(f"{seconds} seconds make no sense")
+        if keys > self.limits.keys_max:
+            raise BadRequest(f"{keys} keys in one message; at most {self.limits.keys_max}")

@@ -1,0 +1,17 @@
+"""The node's bounds, as its core sees them."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    put_ttl_max_s: float = 30.0  # an unfinished put is reclaimed after it, plus the grace
+    # Writers count from before they asked, so none writes into a place that was given to another.
+    put_grace_s: float = 2.0
+    lease_max_s: float = 60.0
+    headroom: float = 0.2  # share of the tier kept free for bursts, 0 <= headroom < 1
+    hard_pin_share_max: float = 0.5  # of the tier
+    soft_pin_max_s: float = 86_400.0
+    puts_max: int = 65_536
+    leases_max: int = 262_144
+    keys_max: int = 16_384  # per message

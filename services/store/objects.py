@@ -1,0 +1,50 @@
+"""One stored object (usually a KV block), and the states it goes through.
+
+put_start -> WRITING -> put_end -> VERIFYING -> LIVE -> evicted, or removed
+                |                      |          \\-> DOOMED (removed while leased) -> gone
+                \\-> abandoned, expired \\-> corrupt: gone
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from moonpool.kv import BlockKey
+from moonpool.kv.checksum import CHECKSUM_BYTES
+from moonpool.messages.ids import TenantId
+
+
+class State(StrEnum):
+    WRITING = "writing"  # a put runs; nobody can read it
+    VERIFYING = "verifying"  # its put ended; checksums are being compared
+    LIVE = "live"
+    DOOMED = "doomed"  # removed, but somebody still reads it; its key is free again
+
+
+class Seat(StrEnum):
+    """Where a live object stands with respect to eviction."""
+
+    ORDER = "order"  # in the policy's order
+    PARKED = "parked"  # was its turn to go, but it is leased; back in the order afterwards
+    SOFT = "soft"  # pinned for a while; goes only when nothing else can
+    HARD = "hard"  # never goes
+    NONE = "none"  # not live
+
+
+@dataclass(slots=True, eq=False)
+class StoredObject:
+    key: BlockKey
+    tenant: TenantId
+    size_bytes: int
+    chunk_bytes: int  # divides size_bytes
+    place: int  # in its tier
+    generation: int  # unique in this life of the node
+    state: State = State.WRITING
+    seat: Seat = Seat.NONE
+    checksums: bytes = b""  # one per chunk once LIVE
+    leases: int = 0  # readers; its place is not reused while > 0
+    soft_until_s: float = 0.0  # while seat is SOFT
+
+    @property
+    def checksums_bytes(self) -> int:
+        """Length that `checksums` must have."""
+        return self.size_bytes // self.chunk_bytes * CHECKSUM_BYTES

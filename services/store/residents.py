@@ -1,0 +1,211 @@
+"""Everything that has a place in the tier, and who leaves when room is needed.
+
+The tier knows places, the policy an order; this joins them: nothing leased, pinned hard or not
+yet committed ever leaves.
+"""
+
+from collections import OrderedDict
+
+from moonpool.cache import EvictionPolicy
+from moonpool.kv import BlockKey
+from moonpool.messages.ids import TenantId
+from services.store.changes import Changes
+from services.store.objects import Seat, State, StoredObject
+from services.store.tenants import TenantBytes
+from services.store.tiers import Tier
+
+# One object makes room for itself by evicting at most so many times its size, or the minimum:
+# a huge object in a fragmented segment is refused rather than emptying the node.
+EVICT_FACTOR = 4
+EVICT_MIN_BYTES = 64 << 20
+
+
+class Residents:
+    """Objects by key, their places, and the way out. One thread."""
+
+    def __init__(self, tier: Tier, policy: EvictionPolicy[BlockKey], headroom: float) -> None:
+        self.tier = tier
+        self.objects: dict[BlockKey, StoredObject] = {}  # every state but DOOMED
+        self.doomed: set[StoredObject] = set()
+        self.changes = Changes()
+        self.tenants = TenantBytes()
+        self.live = 0  # objects with state LIVE
+        self.evictions = 0
+        self.bytes_hard = 0  # footprint of hard pins
+        self.bytes_evictable = 0  # footprint of LIVE objects, unleased and not pinned hard
+        self._policy = policy
+        self._soft: OrderedDict[BlockKey, None] = OrderedDict()  # oldest pin first
+        self._high_bytes = int(tier.bytes_total * (1 - headroom))
+
+    def footprint(self, obj: StoredObject) -> int:
+        """What it takes from the tier."""
+        return self.tier.footprint(obj.size_bytes)
+
+    # --- coming and going ---
+
+    def reserve(self, size_bytes: int, now_s: float) -> int | None:
+        """A place, if need be by evicting; None when what may leave is not enough."""
+        place = self.tier.reserve(size_bytes)
+        want_bytes = self.tier.footprint(size_bytes)
+        free_bytes = self.tier.bytes_total - self.tier.bytes_used
+        if place is not None or free_bytes + self.bytes_evictable < want_bytes:
+            return place
+        budget_bytes = max(EVICT_FACTOR * want_bytes, EVICT_MIN_BYTES)
+        while place is None and budget_bytes > 0:
+            victim = self._next_victim(now_s) or self._next_soft()
+            if victim is None:
+                return None
+            budget_bytes -= self._evict(victim)
+            place = self.tier.reserve(size_bytes)
+        return place
+
+    def add(self, obj: StoredObject) -> None:
+        """A new object in state WRITING, its place reserved."""
+        assert obj.key not in self.objects
+        self.objects[obj.key] = obj
+        self.tenants.add(obj.tenant, self.footprint(obj))
+
+    def commit(self, obj: StoredObject, checksums: bytes, now_s: float) -> None:
+        """VERIFYING -> LIVE: from now on it can be read, and evicted."""
+        assert obj.state is State.VERIFYING
+        obj.state, obj.seat, obj.checksums = State.LIVE, Seat.ORDER, checksums
+        self._policy.insert(obj.key, obj.size_bytes, now_s)
+        self.bytes_evictable += self.footprint(obj)
+        self.live += 1
+        self.changes.stored(obj.key)
+
+    def drop(self, obj: StoredObject) -> None:
+        """Takes it away: at once, or when its last reader is gone."""
+        del self.objects[obj.key]
+        if obj.state is State.LIVE:
+            self._unseat(obj)
+            self.live -= 1
+            self.changes.removed(obj.key)
+        if obj.leases:
+            obj.state = State.DOOMED
+            self.doomed.add(obj)
+        else:
+            self._vacate(obj)
+
+    def trim(self, now_s: float, budget_bytes: int) -> None:
+        """Restores the headroom by evicting up to `budget_bytes`; leaves pins and the last one."""
+        while self.tier.bytes_used > self._high_bytes and budget_bytes > 0:
+            if len(self._policy) < 2 or (victim := self._next_victim(now_s)) is None:
+                return
+            budget_bytes -= self._evict(victim)
+
+    # --- readers ---
+
+    def touch(self, keys: list[BlockKey], now_s: float) -> None:
+        """A use of a run, head first."""
+        self._policy.touch(keys, now_s)
+
+    def hold(self, obj: StoredObject) -> None:
+        """One more reader."""
+        assert obj.state is State.LIVE
+        if obj.leases == 0 and obj.seat is not Seat.HARD:
+            self.bytes_evictable -= self.footprint(obj)
+        obj.leases += 1
+
+    def let_go(self, obj: StoredObject, now_s: float) -> None:
+        """One reader less."""
+        assert obj.leases > 0
+        obj.leases -= 1
+        if obj.leases:
+            return
+        if obj.state is State.DOOMED:
+            self.doomed.remove(obj)
+            self._vacate(obj)
+            return
+        if obj.seat is not Seat.HARD:
+            self.bytes_evictable += self.footprint(obj)
+        if obj.seat is Seat.PARKED:
+            obj.seat = Seat.ORDER
+            self._policy.insert(obj.key, obj.size_bytes, now_s)
+
+    # --- pins ---
+
+    def reseat(self, obj: StoredObject, seat: Seat, now_s: float) -> None:
+        """Pins or unpins a LIVE object: ORDER, SOFT or HARD."""
+        assert obj.state is State.LIVE
+        self._unseat(obj)
+        obj.seat = seat
+        if seat is Seat.HARD:
+            self.bytes_hard += self.footprint(obj)
+            return
+        if not obj.leases:
+            self.bytes_evictable += self.footprint(obj)
+        if seat is Seat.SOFT:
+            self._soft[obj.key] = None
+        else:
+            self._policy.insert(obj.key, obj.size_bytes, now_s)
+
+    def check(self) -> None:
+        """Asserts that objects, places, order, pins and sums agree."""
+        self.tier.check()
+        everything = [*self.objects.values(), *self.doomed]
+        assert self.tier.bytes_used == sum(map(self.footprint, everything))
+        by_tenant: dict[TenantId, int] = {}
+        for obj in everything:
+            by_tenant[obj.tenant] = by_tenant.get(obj.tenant, 0) + self.footprint(obj)
+        assert dict(self.tenants.by_tenant()) == by_tenant
+        assert len({obj.place for obj in everything}) == len(everything)
+        for obj in self.doomed:
+            assert (obj.state, obj.seat) == (State.DOOMED, Seat.NONE)
+            assert obj.leases > 0
+        for key, obj in self.objects.items():
+            self._check_object(key, obj)
+        live = [obj for obj in self.objects.values() if obj.state is State.LIVE]
+        assert self.live == len(live)
+        assert len(self._policy) == sum(obj.seat is Seat.ORDER for obj in live)
+        assert len(self._soft) == sum(obj.seat is Seat.SOFT for obj in live)
+        hard = [obj for obj in live if obj.seat is Seat.HARD]
+        assert self.bytes_hard == sum(map(self.footprint, hard))
+        loose = [obj for obj in live if obj.seat is not Seat.HARD and not obj.leases]
+        assert self.bytes_evictable == sum(map(self.footprint, loose))
+
+    # --- inside ---
+
+    def _check_object(self, key: BlockKey, obj: StoredObject) -> None:
+        assert obj.key == key
+        assert obj.state is not State.DOOMED
+        assert (obj.seat is Seat.NONE) == (obj.state is not State.LIVE)
+        assert obj.leases == 0 or obj.state is State.LIVE
+        assert obj.leases > 0 or obj.seat is not Seat.PARKED
+        assert (key in self._policy) == (obj.seat is Seat.ORDER)
+        assert (key in self._soft) == (obj.seat is Seat.SOFT)
+        assert obj.state is not State.LIVE or len(obj.checksums) == obj.checksums_bytes
+
+    def _unseat(self, obj: StoredObject) -> None:
+        if obj.seat is Seat.ORDER:
+            self._policy.remove(obj.key)
+        elif obj.seat is Seat.SOFT:
+            del self._soft[obj.key]
+        if obj.seat is Seat.HARD:
+            self.bytes_hard -= self.footprint(obj)
+        elif not obj.leases:
+            self.bytes_evictable -= self.footprint(obj)
+        obj.seat = Seat.NONE
+
+    def _vacate(self, obj: StoredObject) -> None:
+        self.tier.release(obj.place)
+        self.tenants.subtract(obj.tenant, self.footprint(obj))
+
+    def _evict(self, victim: StoredObject) -> int:
+        """Bytes that it gave back. A lower tier will take it over here."""
+        self.drop(victim)
+        self.evictions += 1
+        return self.footprint(victim)
+
+    def _next_victim(self, now_s: float) -> StoredObject | None:
+        """Whose turn it is; whoever is being read meanwhile steps out of the order."""
+        while (key := self._policy.victim(now_s)) is not None:
+            obj = self.objects[key]
+            if not obj.leases:
+                return obj
+            self._policy.remove(key)
+            obj.seat = Seat.PARKED
+        return None
+
+    def _next_soft(self) -> StoredObject | None:
+        return next((o for key in self._soft if not (o := self.objects[key]).leases), None)
