@@ -1,0 +1,39 @@
+"""What every service does at its start, while it lives and at its end, whatever its role.
+
+Settings, logging, bus and signals (`run_service`), heartbeat, registration, who else is there, and
+the events of those who hold blocks. Imported by services and by shared service libraries; it knows
+no role's business.
+"""
+
+from moonpool.runtime.backoff import Backoff
+from moonpool.runtime.context import ServiceContext, new_context
+from moonpool.runtime.errors import RegistrationRefused, SnapshotExpired
+from moonpool.runtime.heart import Heart
+from moonpool.runtime.hello import say_hello
+from moonpool.runtime.kv_events import EventPublisher
+from moonpool.runtime.kv_log import KvLog, Listing
+from moonpool.runtime.members import Members
+from moonpool.runtime.members_core import Change, ChangeKind, Member, MembersCore
+from moonpool.runtime.pulse import observe_process, publish_metrics
+from moonpool.runtime.service import run_service
+
+__all__ = [
+    "Backoff",
+    "Change",
+    "ChangeKind",
+    "EventPublisher",
+    "Heart",
+    "KvLog",
+    "Listing",
+    "Member",
+    "Members",
+    "MembersCore",
+    "RegistrationRefused",
+    "ServiceContext",
+    "SnapshotExpired",
+    "new_context",
+    "observe_process",
+    "publish_metrics",
+    "run_service",
+    "say_hello",
+]

@@ -1,0 +1,105 @@
+"""Our heartbeat: who we are and how we are, each second and at every change."""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from moonpool.bus import Bus, BusClosed, BusUnavailable
+from moonpool.clock import Clock
+from moonpool.messages.codec import encode
+from moonpool.messages.registry import Goodbye, Heartbeat, Registration
+from moonpool.messages.subjects import Subjects
+
+PERIOD_S = 1.0
+STATES = ("starting", "ready", "draining")
+
+
+class Heart:
+    """`async with Heart(..) as heart:` beats inside; leaving says goodbye."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        subjects: Subjects,
+        clock: Clock,
+        registration: Registration,
+        state: str = "starting",
+    ) -> None:
+        self._bus = bus
+        self._subjects = subjects
+        self._clock = clock
+        self._registration = registration
+        self._state = state
+        self._beats = self._lost = 0
+        self._changed = asyncio.Event()
+        self._beating: list[asyncio.Task[None]] = []
+
+    @property
+    def state(self) -> str:
+        return self._state
+
+    def set_state(self, state: str) -> None:
+        """Tells everybody at once. ValueError on a state that no reader knows."""
+        if state not in STATES:
+            raise ValueError(f"state {state!r} is none of {STATES}")
+        if state != self._state:
+            self._state = state
+            self._changed.set()
+
+    async def start(self) -> None:
+        """The first beat is out when it returns."""
+        await self._beat()
+        loop = asyncio.get_running_loop()
+        self._beating = [
+            loop.create_task(self._beat_each_second(), name="heart"),
+            loop.create_task(self._beat_on_change(), name="heart on change"),
+        ]
+
+    async def close(self) -> None:
+        """Stops and says goodbye. Idempotent."""
+        beating, self._beating = self._beating, []
+        if not beating:
+            return
+        for task in beating:
+            task.cancel()
+        await asyncio.wait(beating)
+        mine = self._registration
+        await self._say(self._subjects.goodbye, encode(Goodbye(mine.id, mine.epoch)))
+
+    def stats(self) -> dict[str, int]:
+        return {"beats": self._beats, "lost": self._lost}
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _beat_each_second(self) -> None:
+        while True:
+            await self._clock.sleep(PERIOD_S)
+            await self._beat()
+
+    async def _beat_on_change(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._beat()
+
+    async def _beat(self) -> None:
+        self._beats += 1
+        await self._say(
+            self._subjects.heartbeat, encode(Heartbeat(self._registration, self._state))
+        )
+
+    async def _say(self, subject: str, payload: bytes) -> None:
+        try:
+            await self._bus.publish(subject, payload)
+        except (BusUnavailable, BusClosed):
+            self._lost += 1  # whoever waits for it notices; we beat on
