@@ -46,6 +46,9 @@ class StoreCore:
         self._leases = Leases(limits.leases_max)
         self._pins = Pins(self.residents, limits)
         self._verifying: set[StoredObject] = set()
+        # Puts that ran out; their places are not reused while a late writer might still write.
+        self._limbo: dict[int, list[StoredObject]] = {}
+        self._unconfirmed: list[int] = []  # keys of _limbo not yet told to the shell
         self._last_generation = 0
 
     # --- puts ---
@@ -69,8 +72,7 @@ class StoreCore:
         slots = [self._open_slot(tenant, item, opened, now_s) for item in items]
         if not opened:
             return 0, slots
-        ttl_s = min(ttl_s, self.limits.put_ttl_max_s) + self.limits.put_grace_s
-        put = self._puts.open(opened, now_s + ttl_s)
+        put = self._puts.open(opened, now_s + min(ttl_s, self.limits.put_ttl_max_s))
         self.residents.trim(now_s, 2 * sum(map(self.residents.footprint, opened)))
         return put, slots
 
@@ -203,9 +205,13 @@ class StoreCore:
 
     def tick(self, now_s: float) -> None:
         """What time does: reclaims puts, ends leases and soft pins. Every verb begins with it."""
-        for unfinished in self._puts.pop_due(now_s):
-            self.residents.drop(unfinished)
-            self.counters["puts_reclaimed"] += 1
+        for session in self._puts.pop_due(now_s):
+            self._limbo[session.id] = list(session.waiting.values())
+            self._unconfirmed.append(session.id)
+            for obj in self._limbo[session.id]:
+                obj.leases += 1  # the writer's hold, until `free_expired`
+                self.residents.drop(obj)
+                self.counters["puts_reclaimed"] += 1
         for lease in self._leases.pop_due(now_s):
             self._let_go(lease, now_s)
             self.counters["leases_expired"] += 1
@@ -214,6 +220,17 @@ class StoreCore:
     def trim(self, now_s: float) -> None:
         """Restores headroom, a 64th of the tier at a time. For quiet moments."""
         self.residents.trim(now_s, self.residents.tier.bytes_total // 64)
+
+    def take_ended_puts(self) -> tuple[list[int], list[int]]:
+        """(ended in time, ran out) since the last call. The shell withdraws the writers' rights;
+        for those that ran out it then calls `free_expired`."""
+        expired, self._unconfirmed = self._unconfirmed, []
+        return self._puts.take_ended(), expired
+
+    def free_expired(self, put: int, now_s: float) -> None:
+        """Nobody can write for `put` any more: its places are free. KeyError when unknown."""
+        for obj in self._limbo.pop(put):
+            self.residents.let_go(obj, now_s)
 
     def drain(self) -> None:
         """From now on no new objects; readers go on."""
@@ -243,7 +260,8 @@ class StoreCore:
         assert writing == set(self._puts.waiting())
         verifying = {o for o in self.residents.objects.values() if o.state is State.VERIFYING}
         assert verifying == self._verifying
-        holds = Counter(map(id, self._leases.held()))
+        limbo = [obj for objects in self._limbo.values() for obj in objects]
+        holds = Counter(map(id, [*self._leases.held(), *limbo]))
         everything = [*self.residents.objects.values(), *self.residents.doomed]
         assert {id(obj): obj.leases for obj in everything if obj.leases} == dict(holds)
         generations = [obj.generation for obj in everything]

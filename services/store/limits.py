@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    put_ttl_max_s: float = 30.0  # an unfinished put is reclaimed after it, plus the grace
-    # Writers count from before they asked, so none writes into a place that was given to another.
-    put_grace_s: float = 2.0
+    put_ttl_max_s: float = 30.0  # an unfinished put is reclaimed after it
     lease_max_s: float = 60.0
     headroom: float = 0.2  # share of the tier kept free for bursts, 0 <= headroom < 1
     hard_pin_share_max: float = 0.5  # of the tier

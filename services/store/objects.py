@@ -1,8 +1,9 @@
 """One stored object (usually a KV block), and the states it goes through.
 
-put_start -> WRITING -> put_end -> VERIFYING -> LIVE -> evicted, or removed
-                |                      |          \\-> DOOMED (removed while leased) -> gone
-                \\-> abandoned, expired \\-> corrupt: gone
+    put_start -> WRITING -> put_end -> VERIFYING -> LIVE -> evicted, or removed: gone
+
+WRITING ends early when the writer abandons it (gone) or is out of time (DOOMED until the writer is
+locked out); VERIFYING when a checksum differs (gone); LIVE, when removed while leased, in DOOMED.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ class State(StrEnum):
     WRITING = "writing"  # a put runs; nobody can read it
     VERIFYING = "verifying"  # its put ended; checksums are being compared
     LIVE = "live"
-    DOOMED = "doomed"  # removed, but somebody still reads it; its key is free again
+    DOOMED = "doomed"  # removed, but somebody still touches its place; its key is free again
 
 
 class Seat(StrEnum):
@@ -41,7 +42,7 @@ class StoredObject:
     state: State = State.WRITING
     seat: Seat = Seat.NONE
     checksums: bytes = b""  # one per chunk once LIVE
-    leases: int = 0  # readers; its place is not reused while > 0
+    leases: int = 0  # readers, or a writer that is out of time; its place is kept while > 0
     soft_until_s: float = 0.0  # while seat is SOFT
 
     @property

@@ -22,6 +22,7 @@ class Puts:
         self._puts_max = puts_max
         self._open: dict[int, PutSession] = {}
         self._deadlines: Deadlines[int] = Deadlines()
+        self._ended: list[int] = []
         self._last_id = 0
 
     def require_room(self) -> None:
@@ -47,14 +48,17 @@ class Puts:
         if not session.waiting:
             del self._open[put]
             self._deadlines.remove(put, session.expires_s)
+            self._ended.append(put)
         return obj
 
-    def pop_due(self, now_s: float) -> list[StoredObject]:
+    def pop_due(self, now_s: float) -> list[PutSession]:
         """What was never finished in time."""
-        due: list[StoredObject] = []
-        for put in self._deadlines.pop_due(now_s):
-            due.extend(self._open.pop(put).waiting.values())
-        return due
+        return [self._open.pop(put) for put in self._deadlines.pop_due(now_s)]
+
+    def take_ended(self) -> list[int]:
+        """Ids of sessions that ended in time since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def __len__(self) -> int:
         return len(self._open)

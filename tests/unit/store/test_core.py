@@ -79,21 +79,38 @@ def test_a_second_put_of_the_same_key_is_told_so() -> None:
     assert [s.status for s in start(core, 3, 3)[1]] == ["ok", "busy"]
 
 
-def test_an_unfinished_put_is_reclaimed_after_its_time_and_the_grace() -> None:
+def test_an_unfinished_put_loses_its_key_at_once_and_its_place_when_its_writer_is_locked_out() -> (
+    None
+):
     core = make_core(pages=1)
     put, slots = start(core, 1, ttl=5.0)
-    core.tick(6.9)
-    assert start(core, 1, now=6.9)[1] == [PutSlot("busy")]
-    assert start(core, 2, now=7.2)[1][0].status == "ok"
-    assert end(core, put, PutEndItem(key(1), slots[0].generation, SUMS), now=7.3) == ["expired"]
+    assert start(core, 1, now=4.9)[1] == [PutSlot("busy")]
+    assert start(core, 1, now=5.1)[1] == [PutSlot("no_space")]
+    assert core.take_ended_puts() == ([], [put])
+    assert core.take_ended_puts() == ([], [])
+    core.check()
+    core.free_expired(put, 5.2)
+    core.check()
+    assert start(core, 1, now=5.3)[1][0].status == "ok"
+    assert end(core, put, PutEndItem(key(1), slots[0].generation, SUMS), now=5.4) == ["expired"]
     assert core.counters["puts_reclaimed"] == 1
     core.check()
+
+
+def test_a_put_that_ended_in_time_is_told_once() -> None:
+    core = make_core()
+    put, slots = start(core, 1, 2)
+    first, second = (s.generation for s in slots)
+    end(core, put, PutEndItem(key(1), first, SUMS), now=0.0)
+    assert core.take_ended_puts() == ([], [])
+    end(core, put, PutEndItem(key(2), second, SUMS), now=0.0)
+    assert core.take_ended_puts() == ([put], [])
 
 
 def test_a_put_that_is_being_verified_is_not_reclaimed() -> None:
     core = make_core()
     put, slots = start(core, 1, ttl=1.0)
-    commit = core.begin_commit(put, [PutEndItem(key(1), slots[0].generation, SUMS)], 1.0)
+    commit = core.begin_commit(put, [PutEndItem(key(1), slots[0].generation, SUMS)], 0.9)
     core.tick(100.0)
     core.check()
     assert core.finish_commit(commit, [True], 100.0) == ["committed"]
@@ -208,6 +225,7 @@ def test_bytes_are_counted_per_tenant_from_put_start_on() -> None:
     assert core.residents.tenants.by_tenant() == {"acme": 2 * PAGE, "other": 2 * PAGE}
     core.remove(ACME, [key(1), key(2)], 0.0)
     core.tick(100.0)
+    core.free_expired(core.take_ended_puts()[1][0], 100.0)
     assert core.residents.tenants.by_tenant() == {}
 
 

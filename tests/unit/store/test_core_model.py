@@ -53,6 +53,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         self.puts: list[tuple[int, list[tuple[PutItem, PutSlot]]]] = []
         self.commits: list[tuple[Commit, list[PutEndItem], list[bool]]] = []
         self.leases: list[tuple[int, float, list[tuple[BlockKey, GetSlot]]]] = []
+        self.limbo: list[int] = []  # puts that ran out, their writers not yet locked out
         self.committed: dict[BlockKey, bytes] = {}  # may be evicted, never differ
         self.announced: set[BlockKey] = set()  # what an index elsewhere believes
 
@@ -150,6 +151,12 @@ class StoreAgainstModel(RuleBasedStateMachine):
         if result == "removed":
             del self.committed[key]
 
+    @rule()
+    def late_writers_are_locked_out(self) -> None:
+        for put in self.limbo:
+            self.core.free_expired(put, self.now)
+        self.limbo.clear()
+
     @rule(seconds=st.floats(0.0, 8.0))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
@@ -161,6 +168,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         if not hasattr(self, "core"):
             return
         self.core.check()
+        self.limbo += self.core.take_ended_puts()[1]
         stored, removed = self.core.take_changes()
         self.announced |= set(stored)
         self.announced -= set(removed)
@@ -178,6 +186,8 @@ class StoreAgainstModel(RuleBasedStateMachine):
         for commit, _, verdicts in self.commits:
             self.core.finish_commit(commit, verdicts, self.now)
         self.core.tick(self.now + 1000.0)
+        self.limbo += self.core.take_ended_puts()[1]
+        self.late_writers_are_locked_out()
         self.core.check()
         assert (self.core.puts_open, self.core.leases_open) == (0, 0)
         assert not self.core.residents.doomed
@@ -212,6 +222,7 @@ def test_thousands_of_steps_of_one_life_never_serve_wrong_bytes(seed: int) -> No
         (1, lambda: store.pin(run(), choose.choice(["soft", "none"]), choose.uniform(0, 30))),
         (1, lambda: store.pin(run()[:1], choose.choice(["hard", "none"]), 0.0)),
         (1, lambda: store.a_bit_flips(choose.randrange(KEYS))),
+        (3, store.late_writers_are_locked_out),
         (6, lambda: store.time_passes(choose.expovariate(1.0))),
     ]
     weights, verbs = [w for w, _ in steps], [verb for _, verb in steps]
