@@ -8,13 +8,12 @@ from moonpool.messages.errors import MoonpoolError
 
 
 class LayersArrived:
-    """Set by the loop as layers of reused blocks arrive verified; awaited by the engine's thread."""
+    """Set by the loop as verified layers arrive; awaited by the thread of the engine."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._arrived = 0
         self._failure: MoonpoolError | None = None
-        self.waited_s = 0.0
 
     def arrive(self, upto: int) -> None:
         """Layers `[0, upto)` may be read."""
@@ -38,10 +37,10 @@ class LayersArrived:
             here = self._condition.wait_for(
                 lambda: self._failure is not None or self._arrived > layer, timeout_s
             )
+            if not here:
+                self._failure = FetchFailed(f"layer {layer} did not come within {timeout_s:g} s")
             if self._failure is not None:
                 raise self._failure
-            if not here:
-                raise FetchFailed(f"layer {layer} did not arrive within {timeout_s:g} s")
 
 
 class LayersMade:

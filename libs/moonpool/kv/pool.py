@@ -53,6 +53,11 @@ class BlockPool:
         return len(self._free) + len(self._order)
 
     @property
+    def blocks_evictable(self) -> int:
+        """Blocks kept only for reuse: with a key, but in nobody's use."""
+        return len(self._order)
+
+    @property
     def blocks_cached(self) -> int:
         """Blocks with a key, in use or not."""
         return len(self._index)
@@ -64,6 +69,10 @@ class BlockPool:
     def match(self, keys: Sequence[BlockKey]) -> list[int]:
         """Blocks of the longest leading run of `keys` held here. Takes no reference."""
         return self._index.match(keys)
+
+    def find(self, key: BlockKey) -> int | None:
+        """The block of one key."""
+        return self._index.block_of(key)
 
     def holds(self, key: BlockKey) -> bool:
         return self._index.block_of(key) is not None

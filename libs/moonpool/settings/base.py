@@ -41,6 +41,7 @@ class CommonSettings(BaseModel):
         description="Folder for Unix sockets of the shm transport; empty: one made for this run.",
     )
     listen_host: str = Field("127.0.0.1", description="Address that the tcp transport listens on.")
+    cache_dir: str = Field("", description="Folder for models; empty: ~/.cache/moonpool.")
     log_level: str = Field("info", description="debug, info, warning or error.")
 
 

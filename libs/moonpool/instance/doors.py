@@ -1,0 +1,239 @@
+"""What an instance answers: prompts (`submit`), places (`reserve`, `start`), ends (`cancel`)."""
+
+import asyncio
+
+import numpy as np
+
+from moonpool.bus import Endpoint, Handler
+from moonpool.instance.core import InstanceCore
+from moonpool.instance.links import Links
+from moonpool.instance.prompts import Prompts
+from moonpool.instance.sequence import Phase, Sequence
+from moonpool.kv import unpack_keys
+from moonpool.messages import CallerError, CapacityError, CorruptionError, decode, encode
+from moonpool.messages.decode import ReserveReply, ReserveRequest, StartReply, StartRequest
+from moonpool.messages.errors import ErrorInfo
+from moonpool.messages.prefill import CancelRequest, SubmitReply, SubmitRequest
+from moonpool.messages.sampling import SamplingParams
+from moonpool.messages.segments import RegionGrant
+from moonpool.telemetry import names
+
+GRANT_MARGIN_S = 10.0  # a transfer begun just before a reservation ends may still finish
+
+
+class Doors:
+    """Handlers over one core. `fingerprint` is our model's: a request for another is refused."""
+
+    def __init__(
+        self,
+        links: Links,
+        core: InstanceCore,
+        prompts: Prompts,
+        wake: asyncio.Event,
+        fingerprint: bytes,
+    ) -> None:
+        self._links = links
+        self._core = core
+        self._prompts = prompts
+        self._wake = wake
+        self._fingerprint = fingerprint
+        self._grants: dict[tuple[str, int], RegionGrant] = {}
+        self.draining = False
+
+    def prefill(self) -> list[Endpoint]:
+        return self._endpoints(
+            "prefill", {"submit": self._submit, "cancel": self._cancel, "ping": self._ping}
+        )
+
+    def decode(self) -> list[Endpoint]:
+        return self._endpoints(
+            "decode",
+            {
+                "reserve": self._reserve,
+                "start": self._start,
+                "cancel": self._cancel,
+                "ping": self._ping,
+            },
+        )
+
+    def _endpoints(self, role: str, handlers: dict[str, Handler]) -> list[Endpoint]:
+        subjects, id = self._links.ctx.subjects, self._links.ctx.id
+        subject = subjects.prefill if role == "prefill" else subjects.decode
+        return [Endpoint(f"{role}-{v}", subject(id, v), h) for v, h in handlers.items()]
+
+    def sweep(self) -> None:
+        """Revokes grants of reservations that are over. Cheap; called with each load report."""
+        for id, grant in list(self._grants.items()):
+            seq = self._core.find(*id)  # type: ignore[arg-type]  # ids are RequestId and int
+            if seq is None or seq.phase not in (Phase.RESERVED, Phase.ENDING):
+                self._links.memory.region.revoke(grant)
+                del self._grants[id]
+
+    # -- handlers ---------------------------------------------------------------------------
+
+    async def _ping(self, _: bytes) -> bytes:
+        return b""
+
+    async def _submit(self, payload: bytes) -> bytes:
+        request = decode(payload, SubmitRequest)
+        try:
+            self._check(request.fingerprint, request.model)
+            if self._core.find(request.request, request.attempt) is not None:
+                return encode(SubmitReply())  # a repeated message
+            seq = self._sequence(request)
+            self._core.submit(seq, self._links.ctx.clock.now())
+        except (CapacityError, CallerError) as error:
+            return encode(SubmitReply(error.info()))
+        self._prompts.add(seq, request)
+        self._wake.set()
+        return encode(SubmitReply())
+
+    async def _reserve(self, payload: bytes) -> bytes:
+        request = decode(payload, ReserveRequest)
+        now_s = self._links.ctx.clock.now()
+        seq = Sequence(
+            request.request,
+            request.attempt,
+            request.tenant,
+            root=b"",
+            keys=unpack_keys(request.keys),
+            block_tokens=self._links.memory.layout.block_tokens,
+            prompt_tokens=request.prompt_tokens,
+            output_start=request.prompt_tokens,
+            sampling=SamplingParams(),
+            deadline_s=now_s + request.ttl_s,
+        )
+        try:
+            self._check(request.fingerprint, "")
+            if self._core.find(*seq.id) is not None:
+                raise CallerError("this request holds a place already", code="duplicate_request")
+            have = self._core.reserve(seq, now_s)
+        except (CapacityError, CallerError) as error:
+            return encode(ReserveReply(refusal=error.info()))
+        grant = self._links.memory.region.grant("w", ttl_s=request.ttl_s + GRANT_MARGIN_S)
+        self._grants[seq.id] = grant
+        return encode(
+            ReserveReply(
+                decode=self._links.ctx.id, blocks=tuple(seq.blocks), have_blocks=have, grant=grant
+            )
+        )
+
+    async def _start(self, payload: bytes) -> bytes:
+        request = decode(payload, StartRequest)
+        seq = self._core.find(request.request, request.attempt)
+        if seq is None or not _holds_place(seq):
+            running = seq is not None and seq.phase in (Phase.RUNNING, Phase.CLOSING)
+            return encode(StartReply() if running else StartReply(refusal=_NO_PLACE))
+        tokens = np.frombuffer(request.tokens, "<i4")
+        if len(tokens) != seq.prompt_tokens:
+            return encode(StartReply(refusal=_OTHER_PROMPT))
+        bad = await self._verify(seq, request.checksums)
+        if bad:
+            self._links.ctx.metrics.counter(names.BLOCKS_CORRUPT, "decode").inc(len(bad))
+            self._links.ctx.log.error(
+                "blocks arrived corrupt request=%s blocks=%s", seq.request, bad
+            )
+            error = CorruptionError(f"{len(bad)} blocks arrived with wrong checksums")
+            return encode(StartReply(refusal=error.info(), bad_blocks=tuple(bad)))
+        if not _holds_place(seq):  # ended while we looked
+            return encode(StartReply(refusal=_NO_PLACE))
+        now_s = self._links.ctx.clock.now()
+        seq.root = request.root
+        seq.output_start = request.output_start
+        seq.sampling = request.sampling
+        seq.store = request.store
+        seq.deadline_s = now_s + request.deadline_s
+        seq.set_tokens(tokens, min(request.sampling.max_tokens, 4096) + 1)
+        self._core.join(seq, request.first_token)
+        self._revoke(seq)
+        self._wake.set()
+        return encode(StartReply())
+
+    async def _cancel(self, payload: bytes) -> bytes:
+        request = decode(payload, CancelRequest)
+        seq = self._core.find(request.request, request.attempt)
+        if seq is not None:
+            now_s = self._links.ctx.clock.now()
+            self._core.end(seq, None, now_s)
+            if request.writer_stopped:
+                self._core.writer_stopped(seq, now_s)
+                self._revoke(seq)
+            self._prompts.drop(seq)
+            self._wake.set()
+        return b""
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _check(self, fingerprint: bytes, model: str) -> None:
+        if fingerprint != self._fingerprint:
+            raise CallerError(
+                f"instance {self._links.ctx.id} serves another model or layout than {model!r}",
+                code="fingerprint_mismatch",
+                elsewhere=True,
+            )
+        if self.draining:
+            raise CapacityError("the instance is draining", code="draining", elsewhere=True)
+
+    def _sequence(self, request: SubmitRequest) -> Sequence:
+        tokens = np.frombuffer(request.tokens, "<i4")
+        if len(tokens) == 0:
+            raise CallerError("a prompt needs at least one token")
+        if request.reservation is None and request.plan.decode != self._links.ctx.id:
+            raise CallerError("a prompt that is decoded elsewhere needs a reservation there")
+        block_tokens = self._links.memory.layout.block_tokens
+        seq = Sequence(
+            request.request,
+            request.attempt,
+            request.tenant,
+            root=request.root,
+            keys=unpack_keys(request.keys)[: len(tokens) // block_tokens],
+            block_tokens=block_tokens,
+            prompt_tokens=len(tokens),
+            output_start=request.output_start,
+            sampling=request.sampling,
+            deadline_s=self._links.ctx.clock.now() + request.deadline_s,
+            store=request.plan.store,
+            decodes_here=request.reservation is None,
+        )
+        seq.set_tokens(tokens, min(request.sampling.max_tokens, 4096) + 1)
+        return seq
+
+    async def _verify(self, seq: Sequence, checksums: bytes) -> list[int]:
+        """Indexes of blocks that are not what was promised, of those that were written to us."""
+        layers = self._links.memory.layout.layers
+        fresh = range(seq.matched_blocks, len(seq.blocks))
+        if len(checksums) != 8 * layers * len(fresh):
+            return list(fresh)
+        loop = asyncio.get_running_loop()
+        blocks = [seq.blocks[i] for i in fresh]
+        bad = await loop.run_in_executor(self._links.helpers, self._look, blocks, checksums)
+        for i, key in enumerate(seq.keys[seq.matched_blocks :]):
+            if not bad:
+                self._links.sums.put(key, checksums[8 * layers * i : 8 * layers * (i + 1)])
+        return [fresh[i] for i in bad]
+
+    def _look(self, blocks: list[int], checksums: bytes) -> list[int]:
+        memory = self._links.memory
+        layers = range(memory.layout.layers)
+        size = 8 * len(layers)
+        bad = [
+            i
+            for i, block in enumerate(blocks)
+            if memory.bad_layers(block, layers, checksums[size * i : size * (i + 1)])
+        ]
+        if not bad:
+            memory.bring_in(blocks, layers)
+        return bad
+
+    def _revoke(self, seq: Sequence) -> None:
+        grant = self._grants.pop(seq.id, None)
+        if grant is not None:
+            self._links.memory.region.revoke(grant)
+
+
+def _holds_place(seq: Sequence) -> bool:
+    return seq.phase is Phase.RESERVED
+
+
+_NO_PLACE = CapacityError("no place is held for this request", code="no_place").info()
+_OTHER_PROMPT: ErrorInfo = CallerError("the place is held for another prompt").info()

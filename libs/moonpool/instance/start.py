@@ -1,0 +1,209 @@
+"""From settings to an instance at work, and back: loads the model, registers, serves, drains."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from moonpool.bus import Endpoint
+from moonpool.cache import LruPolicy
+from moonpool.engine import resolve_model
+from moonpool.engine.torch_engine import TorchEngine, load_engine
+from moonpool.instance.core import InstanceCore, Limits
+from moonpool.instance.doors import Doors
+from moonpool.instance.errors import Preempted
+from moonpool.instance.links import Links
+from moonpool.instance.memory import PoolMemory
+from moonpool.instance.observe import Observations
+from moonpool.instance.prompts import OutputBlocks, Prompts
+from moonpool.instance.reads import PoolReads
+from moonpool.instance.report import Reporter
+from moonpool.instance.store_writer import StoreWriter
+from moonpool.instance.sums import SumCache
+from moonpool.instance.worker import Worker
+from moonpool.kv import BlockKey, BlockPool
+from moonpool.messages.registry import ModelRecord
+from moonpool.runtime import EventPublisher, Heart, ServiceContext, say_hello
+from moonpool.settings import SettingsError, WorkerSettings
+from moonpool.transfer.engine import TransferEngine
+
+DRAIN_S = 10.0  # that running answers get before they are continued elsewhere
+
+
+async def run_instance(ctx: ServiceContext[WorkerSettings]) -> None:
+    """The body of a prefill, decode or colocated service: until cancelled, then drains."""
+    settings = ctx.settings
+    async with AsyncExitStack() as stack:
+        loader = ThreadPoolExecutor(1, thread_name_prefix="load")
+        stack.callback(loader.shutdown)
+        loop = asyncio.get_running_loop()
+        engine = await loop.run_in_executor(loader, _load, ctx)
+        stack.callback(engine.close)
+        run_dir = stack.enter_context(_run_dir(settings.run_dir))
+        transfer = await TransferEngine.start(
+            ctx.id, host_id=ctx.host_id, run_dir=run_dir, listen_host=settings.listen_host
+        )
+        stack.push_async_callback(transfer.close)
+        links, core = _assemble(ctx, engine, transfer, stack)
+        await _serve(links, core, engine, transfer)
+
+
+def _load(ctx: ServiceContext[WorkerSettings]) -> TorchEngine:
+    settings = ctx.settings
+    cache_dir = Path(settings.cache_dir) if settings.cache_dir else None
+    files = resolve_model(settings.model, cache_dir=cache_dir, progress=ctx.log.info)
+    ctx.log.info("loading model=%s path=%s", files.name, files.path)
+    engine = load_engine(
+        files.path,
+        name=settings.model_name or files.name,
+        revision=files.revision,
+        dtype=settings.dtype,
+        device=settings.device,
+        block_tokens=settings.block_tokens,
+        threads=settings.threads,
+    )
+    ctx.log.info("loaded dtype=%s device=%s", engine.spec.layout.dtype, engine.device)
+    return engine
+
+
+@contextmanager
+def _run_dir(given: str) -> Iterator[str]:
+    """The folder for sockets: the one given, or one that goes with us."""
+    if given:
+        Path(given).mkdir(parents=True, exist_ok=True)
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="moonpool-") as made:
+        yield made
+
+
+def _assemble(
+    ctx: ServiceContext[WorkerSettings],
+    engine: TorchEngine,
+    transfer: TransferEngine,
+    stack: AsyncExitStack,
+) -> tuple[Links, InstanceCore]:
+    settings, spec = ctx.settings, engine.spec
+    blocks = settings.kv_pool_bytes // spec.layout.block_bytes
+    if blocks < 2:
+        raise SettingsError(
+            f"MOONPOOL_KV_POOL_BYTES={settings.kv_pool_bytes} holds {blocks} blocks of "
+            f"{spec.layout.block_bytes} bytes; give it room for two at least"
+        )
+    region = transfer.allocate(blocks * spec.layout.block_bytes)
+    on_cpu = engine.device == "cpu"
+    engine.attach_pool(blocks, region.view if on_cpu else None)
+    helpers = ThreadPoolExecutor(2, thread_name_prefix="helper")
+    stack.callback(helpers.shutdown)
+    memory = PoolMemory(region, spec.layout, None if on_cpu else engine)
+    links = Links(ctx, transfer, memory, SumCache(2 * blocks), Observations(), helpers)
+    block_tokens = spec.layout.block_tokens
+    limits = Limits(
+        block_tokens=block_tokens,
+        context_tokens=spec.context_tokens,
+        eos_token_ids=frozenset(spec.eos_token_ids),
+        chunk_tokens=max(settings.chunk_tokens // block_tokens, 1) * block_tokens,
+        sequences_max=settings.sequences_max,
+        queue_max=settings.queue_max,
+    )
+    policy: LruPolicy[BlockKey] = LruPolicy()
+    return links, InstanceCore(limits, BlockPool(blocks, spec.layout.block_bytes, policy))
+
+
+async def _serve(
+    links: Links, core: InstanceCore, engine: TorchEngine, transfer: TransferEngine
+) -> None:
+    """Registers, then works until cancelled; a cancel drains first."""
+    ctx = links.ctx
+    registration = ctx.registration(transfer.endpoints, _record(engine))
+    async with EventPublisher(ctx, {"hbm": core.pool.keys}) as events:
+        registered, stop = asyncio.Event(), asyncio.Event()
+        running = asyncio.create_task(_work(links, core, engine, events, registered, stop))
+        try:
+            await say_hello(ctx, registration)
+            async with Heart(ctx.bus, ctx.subjects, ctx.clock, registration, "ready") as heart:
+                registered.set()
+                ctx.log.info("ready blocks=%d", core.pool.blocks_total)
+                try:
+                    await asyncio.wait({running})
+                except asyncio.CancelledError:
+                    heart.set_state("draining")
+                    stop.set()
+                    await asyncio.wait({running}, timeout=DRAIN_S + 2.0)
+                    raise
+                running.result()
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+
+
+async def _work(
+    links: Links,
+    core: InstanceCore,
+    engine: TorchEngine,
+    events: EventPublisher,
+    registered: asyncio.Event,
+    stop: asyncio.Event,
+) -> None:
+    """Endpoints, load reports and the step loop, until told to stop or cancelled."""
+    ctx = links.ctx
+    wake = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        writer = StoreWriter(links)
+        prompts = Prompts(links, core, writer, tasks, wake)
+        output = OutputBlocks(links, core, writer, tasks)
+        doors = Doors(links, core, prompts, wake, engine.spec.identity.fingerprint())
+        reads = PoolReads(links, core)
+        endpoints: list[Endpoint] = [*reads.endpoints(), events.endpoint()]
+        if ctx.role in ("prefill", "colocated"):
+            endpoints += doors.prefill()
+        if ctx.role in ("decode", "colocated"):
+            endpoints += doors.decode()
+        worker = Worker(links, core, engine, prompts, output, events, wake)
+        service = await ctx.serve(endpoints, {"model": engine.spec.identity.model})
+        try:
+            steps = tasks.create_task(worker.run(), name="steps")
+            await registered.wait()
+            reports = tasks.create_task(Reporter(links, core, doors, reads).run(), name="reports")
+            await stop.wait()
+            doors.draining = True
+            await _drain(links, core, prompts, wake)
+            reports.cancel()
+            steps.cancel()
+        finally:
+            await service.close()
+
+
+async def _drain(links: Links, core: InstanceCore, prompts: Prompts, wake: asyncio.Event) -> None:
+    """Lets what runs finish; what is left then is continued elsewhere."""
+    clock = links.ctx.clock
+    until_s = clock.now() + DRAIN_S
+    while core.sequences() and clock.now() < until_s:
+        await clock.sleep(0.05)
+    left = core.sequences()
+    if left:
+        links.ctx.log.warning("shutting down with answers under way count=%d", len(left))
+    for seq in left:
+        error = Preempted("the instance is shutting down", code="draining", elsewhere=True)
+        prompts.effects += core.end(seq, error, clock.now())
+    wake.set()
+    while prompts.effects and clock.now() < until_s + 1.0:
+        await clock.sleep(0.01)
+
+
+def _record(engine: TorchEngine) -> ModelRecord:
+    spec = engine.spec
+    return ModelRecord(
+        model=spec.identity.model,
+        fingerprint=spec.identity.fingerprint(),
+        identity=json.dumps(asdict(spec.identity), sort_keys=True),
+        block_tokens=spec.layout.block_tokens,
+        block_bytes=spec.layout.block_bytes,
+        layers=spec.layout.layers,
+        context_tokens=spec.context_tokens,
+        dtype=spec.layout.dtype,
+    )
