@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from moonpool.cache import EvictionPolicy
 from moonpool.kv import KEY_BYTES, BlockKey
 from moonpool.messages.ids import TenantId
-from moonpool.messages.store import GetSlot, PutEndItem, PutItem, PutSlot
+from moonpool.messages.store import GetSlot, PutEndItem, PutItem, PutSlot, StatsReply
 from services.store.errors import BadRequest, NodeDraining, ObjectTooLarge
 from services.store.leases import Lease, Leases
 from services.store.limits import Limits
@@ -242,6 +242,14 @@ class StoreCore:
 
     def live_keys(self) -> list[BlockKey]:
         return [key for key, obj in self.residents.objects.items() if obj.state is State.LIVE]
+
+    def stats(self) -> StatsReply:
+        """For operators and tests. `late_puts` are places still kept for writers out of time."""
+        residents = self.residents
+        tier = residents.tier.stats(residents.live, residents.evictions)
+        late = sum(map(len, self._limbo.values()))
+        counters = {**self.counters, "late_puts": late, "doomed": len(residents.doomed)}
+        return StatsReply([tier], len(self._leases), len(self._puts), counters)
 
     @property
     def puts_open(self) -> int:

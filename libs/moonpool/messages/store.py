@@ -55,7 +55,7 @@ class PutEndReply(msgspec.Struct, frozen=True):
 class GetStartRequest(msgspec.Struct, frozen=True):
     tenant: TenantId
     keys: bytes  # packed
-    lease_s: float = 10.0
+    lease_s: float = 10.0  # 0: only look; no lease, and not counted as a use
 
 
 class GetSlot(msgspec.Struct, frozen=True, array_like=True):
@@ -87,12 +87,17 @@ class GetEndReply(msgspec.Struct, frozen=True):
 
 
 class RemoveRequest(msgspec.Struct, frozen=True):
+    """`reason` "corrupt": a reader found a wrong checksum; the owner looks itself before it drops
+    anything, whoever asks."""
+
     tenant: TenantId
     keys: bytes
+    reason: str = ""
 
 
 class RemoveReply(msgspec.Struct, frozen=True):
-    """Per key: "removed", "miss", "leased" (goes when the last lease ends), "pinned"."""
+    """Per key: "removed", "miss", "leased" (goes when the last lease ends), "pinned"; "intact" when
+    it was said to be corrupt and is not."""
 
     results: list[str]
 

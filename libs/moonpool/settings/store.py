@@ -9,3 +9,7 @@ class StoreSettings(CommonSettings):
     dram_bytes: int = Field(1 << 30, gt=0, description="Shared-memory segment of the dram tier.")
     put_ttl_s: float = Field(30.0, gt=0, description="An unfinished put is reclaimed after it.")
     lease_max_s: float = Field(60.0, gt=0, description="Longest lease that a reader can ask for.")
+    headroom: float = Field(
+        0.2, ge=0, lt=1, description="Share of the dram tier kept free for bursts of puts."
+    )
+    eviction: str = Field("lru", description="Who goes when room is needed: lru or fifo.")

@@ -1,0 +1,56 @@
+"""The node's verbs on the bus: bytes in, bytes out."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+
+from moonpool.bus import Endpoint, Handler
+from moonpool.messages import Subjects, decode, encode
+from moonpool.messages.store import (
+    DrainRequest,
+    GetEndRequest,
+    GetStartRequest,
+    PinRequest,
+    PutEndRequest,
+    PutStartRequest,
+    RemoveRequest,
+    StatsRequest,
+)
+from services.store.node import StoreNode
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+
+CONCURRENCY_MAX = 256
+PENDING_MAX = 4096
+
+
+def node_endpoints(node: StoreNode, subjects: Subjects, owner: str) -> list[Endpoint]:
+    """One endpoint per verb, under `mp.store.<owner>.`."""
+    verbs = {
+        "put_start": _handler(PutStartRequest, node.put_start),
+        "put_end": _handler(PutEndRequest, node.put_end),
+        "get_start": _handler(GetStartRequest, node.get_start),
+        "get_end": _handler(GetEndRequest, node.get_end),
+        "remove": _handler(RemoveRequest, node.remove),
+        "pin": _handler(PinRequest, node.pin),
+        "stats": _handler(StatsRequest, node.stats),
+        "drain": _handler(DrainRequest, node.drain),
+    }
+    return [
+        Endpoint(
+            verb,
+            subjects.store(owner, verb),
+            handler,
+            concurrency_max=CONCURRENCY_MAX,
+            pending_max=PENDING_MAX,
+        )
+        for verb, handler in verbs.items()
+    ]
+
+
+def _handler(kind: type[Q], verb: Callable[[Q], Awaitable[msgspec.Struct]]) -> Handler:
+    async def handle(payload: bytes) -> bytes:
+        return encode(await verb(decode(payload, kind)))
+
+    return handle

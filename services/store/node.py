@@ -1,0 +1,187 @@
+"""The node: the core's verbs as typed requests and replies, over real memory and real time.
+
+All of it runs on one event loop; only checksums are compared in threads.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import NoReturn
+
+from moonpool.clock import Clock
+from moonpool.kv import BlockKey, unpack_keys
+from moonpool.messages import encode
+from moonpool.messages.ids import check_id
+from moonpool.messages.store import (
+    DrainReply,
+    DrainRequest,
+    GetEndReply,
+    GetEndRequest,
+    GetStartReply,
+    GetStartRequest,
+    PinReply,
+    PinRequest,
+    PutEndReply,
+    PutEndRequest,
+    PutStartReply,
+    PutStartRequest,
+    RemoveReply,
+    RemoveRequest,
+    StatsReply,
+    StatsRequest,
+)
+from moonpool.transfer.regions import LocalRegion
+from services.store.checking import Checker
+from services.store.core import StoreCore
+from services.store.errors import BadRequest
+from services.store.writers import Writers
+
+OnChanges = Callable[[list[BlockKey], list[BlockKey]], None]  # (stored, removed)
+
+TICK_S = 0.1
+CHECK_OBJECTS_MAX = 20_000  # above, all invariants at once would hold the loop for too long
+CHECK_EVERY_S = 10.0
+
+
+class StoreNode:
+    """Verbs may run side by side; each changes the core in one go."""
+
+    def __init__(
+        self,
+        core: StoreCore,
+        region: LocalRegion,
+        clock: Clock,
+        on_changes: OnChanges,
+        reply_max_bytes: int,
+    ) -> None:
+        self.core = core
+        self.drained = asyncio.Event()  # somebody asked us to drain
+        self._clock = clock
+        self._on_changes = on_changes
+        self._reply_max_bytes = reply_max_bytes
+        self._readers = region.grant("r")
+        self._writers = Writers(region)
+        self._checker = Checker(region.view)
+
+    async def put_start(self, request: PutStartRequest) -> PutStartReply:
+        check_id(request.tenant, "tenant")
+        put, slots = self.core.put_start(
+            request.tenant, request.items, request.ttl_s, self._clock.now()
+        )
+        if not put:
+            self._settle()
+            return PutStartReply(0, slots)
+        ttl_s = min(request.ttl_s, self.core.limits.put_ttl_max_s)
+        sizes = [item.size_bytes for item in request.items]
+        grant, slots = self._writers.admit(put, slots, sizes, ttl_s)
+        self._settle()
+        return PutStartReply(put, slots, grant)
+
+    async def put_end(self, request: PutEndRequest) -> PutEndReply:
+        commit = self.core.begin_commit(request.put, request.items, self._clock.now())
+        self._settle()  # writers are out before their bytes are looked at
+        sound = [False] * len(commit.doubtful)
+        try:
+            sound = await self._checker.are_sound([(o, sums) for _, o, sums in commit.doubtful])
+        finally:
+            results = self.core.finish_commit(commit, sound, self._clock.now())
+            self._settle()
+        return PutEndReply(results)
+
+    async def get_start(self, request: GetStartRequest) -> GetStartReply:
+        check_id(request.tenant, "tenant")
+        keys = _keys_of(request.keys)
+        lease, slots = self.core.get_start(request.tenant, keys, request.lease_s, self._clock.now())
+        self._settle()
+        reply = GetStartReply(lease, slots, self._readers if lease else None)
+        if len(keys) > 256 and len(encode(reply)) > self._reply_max_bytes:
+            if lease:
+                self.core.get_end(lease, self._clock.now())
+            raise BadRequest(f"{len(keys)} keys make a reply too large: ask for fewer at once")
+        return reply
+
+    async def get_end(self, request: GetEndRequest) -> GetEndReply:
+        valid = self.core.get_end(request.lease, self._clock.now())
+        self._settle()
+        return GetEndReply(valid)
+
+    async def remove(self, request: RemoveRequest) -> RemoveReply:
+        check_id(request.tenant, "tenant")
+        keys = _keys_of(request.keys)
+        if request.reason == "corrupt":
+            return RemoveReply(await self._inspect(keys))
+        results = self.core.remove(request.tenant, keys, self._clock.now())
+        self._settle()
+        return RemoveReply(results)
+
+    async def pin(self, request: PinRequest) -> PinReply:
+        check_id(request.tenant, "tenant")
+        keys = _keys_of(request.keys)
+        now_s = self._clock.now()
+        results = self.core.pin(request.tenant, keys, request.kind, request.ttl_s, now_s)
+        self._settle()
+        return PinReply(results)
+
+    async def stats(self, request: StatsRequest) -> StatsReply:
+        return self.core.stats()
+
+    async def drain(self, request: DrainRequest) -> DrainReply:
+        self.core.drain()
+        self.drained.set()
+        return DrainReply(True)
+
+    async def keep(self) -> NoReturn:
+        """What time asks for, until cancelled. An AssertionError means a broken invariant: let it
+        end the process."""
+        checked_s = self._clock.now()
+        while True:
+            await self._clock.sleep(TICK_S)
+            now_s = self._clock.now()
+            self.core.tick(now_s)
+            self.core.trim(now_s)
+            self._settle()
+            for put in await self._writers.lock_out():
+                self.core.free_expired(put, self._clock.now())
+            if now_s - checked_s >= CHECK_EVERY_S and self.is_idle:
+                checked_s = now_s
+                if len(self.core.residents.objects) <= CHECK_OBJECTS_MAX:
+                    self.core.check()
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody reads or writes."""
+        return not self.core.puts_open and not self.core.leases_open
+
+    def close(self) -> None:
+        """Ends threads. Idempotent."""
+        self._checker.close()
+
+    async def _inspect(self, keys: list[BlockKey]) -> list[str]:
+        lease, found = self.core.begin_inspection(keys, self._clock.now())
+        here = [(obj, obj.checksums) for obj in found if obj is not None]
+        verdicts = [True] * len(here)  # not looked at: not guilty
+        try:
+            verdicts = await self._checker.are_sound(here)
+        finally:
+            queue = iter(verdicts)
+            sound = [obj is None or next(queue) for obj in found]
+            results = self.core.finish_inspection(lease, found, sound, self._clock.now())
+            self._settle()
+        return results
+
+    def _settle(self) -> None:
+        """Passes on what the core changed: writers' rights and the index elsewhere."""
+        ended, expired = self.core.take_ended_puts()
+        for put in ended:
+            self._writers.end(put)
+        for put in expired:
+            self._writers.expire(put)
+        stored, removed = self.core.take_changes()
+        if stored or removed:
+            self._on_changes(stored, removed)
+
+
+def _keys_of(packed: bytes) -> list[BlockKey]:
+    try:
+        return unpack_keys(packed)
+    except ValueError as error:
+        raise BadRequest(str(error)) from error

@@ -1,0 +1,152 @@
+"""The node as a service: memory, bus, registration, and the way out."""
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from moonpool.bus import NoResponder, RequestTimeout
+from moonpool.cache import make_policy
+from moonpool.kv import BlockKey
+from moonpool.messages import encode
+from moonpool.messages.errors import CallerError
+from moonpool.messages.store import StatsRequest
+from moonpool.runtime import EventPublisher, Heart, ServiceContext, say_hello
+from moonpool.settings import SettingsError, StoreSettings
+from moonpool.transfer import TransferEngine
+from services.store.core import StoreCore
+from services.store.endpoints import node_endpoints
+from services.store.limits import Limits
+from services.store.memory import TooLittleMemory, require_memory
+from services.store.node import StoreNode
+from services.store.report import Reporter
+from services.store.tiers import DramTier
+
+PROBE_S = 1.0
+DRAIN_MAX_S = 60.0  # readers get so long after a drain before the node leaves anyway
+DRAIN_LOOK_S = 0.1
+
+Context = ServiceContext[StoreSettings]
+
+
+class DuplicateNode(CallerError):
+    code = "duplicate_id"
+
+
+async def serve(context: Context) -> None:
+    """Serves until cancelled, or until a drain is over. Raises TooLittleMemory, DuplicateNode,
+    SettingsError, RegistrationRefused."""
+    async with running_node(context) as node:
+        await node.drained.wait()
+        context.log.info("draining")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_MAX_S):
+                while not node.is_idle:
+                    await context.clock.sleep(DRAIN_LOOK_S)
+
+
+@asynccontextmanager
+async def running_node(context: Context) -> AsyncIterator[StoreNode]:
+    """A node that serves while inside. An error of one of its tasks ends the block."""
+    settings = context.settings
+    core = make_core(settings)
+    tier = core.residents.tier
+    require_memory(tier.bytes_total)
+    await _require_alone(context)
+    with run_folder(settings) as folder:
+        transfer = await TransferEngine.start(
+            context.id,
+            host_id=context.host_id,
+            run_dir=folder,
+            listen_host=settings.listen_host,
+        )
+        try:
+            try:
+                region = transfer.allocate(tier.bytes_total)
+            except OSError as error:
+                raise TooLittleMemory(f"no segment of {tier.bytes_total} bytes: {error}") from error
+            events = EventPublisher(context, {tier.name: core.live_keys})
+
+            def on_changes(stored: list[BlockKey], removed: list[BlockKey]) -> None:
+                events.stored(tier.name, stored)
+                events.removed(tier.name, removed)
+
+            node = StoreNode(core, region, context.clock, on_changes, context.bus.payload_max_bytes)
+            try:
+                async with events, _on_the_bus(context, node, transfer, events):
+                    yield node
+            finally:
+                node.close()
+        finally:
+            await transfer.close()
+
+
+@asynccontextmanager
+async def _on_the_bus(
+    context: Context, node: StoreNode, transfer: TransferEngine, events: EventPublisher
+) -> AsyncIterator[None]:
+    """Endpoints, heartbeat and reports. Leaving says goodbye first, so that nobody comes any more,
+    and closes the endpoints last."""
+    registration = context.registration(transfer.endpoints)
+    endpoints = [*node_endpoints(node, context.subjects, context.id), events.endpoint()]
+    service = await context.serve(endpoints, {"host_id": context.host_id})
+    tier = node.core.residents.tier
+    context.log.info("serving", extra={"tier": tier.name, "bytes": tier.bytes_total})
+    try:
+        async with (
+            Heart(context.bus, context.subjects, context.clock, registration, "ready") as heart,
+            asyncio.TaskGroup() as group,
+        ):
+            tasks = [
+                group.create_task(node.keep(), name="store: time"),
+                group.create_task(Reporter(context, node.core).run(), name="store: reports"),
+                group.create_task(_tell_draining(node, heart), name="store: drain"),
+                group.create_task(say_hello(context, registration), name="store: hello"),
+            ]
+            try:
+                yield
+            finally:
+                node.core.drain()
+                for task in tasks:
+                    task.cancel()
+    finally:
+        await service.close()
+
+
+def make_core(settings: StoreSettings) -> StoreCore:
+    """A core as the settings say. Raises SettingsError."""
+    try:
+        policy = make_policy(settings.eviction)
+        tier = DramTier(settings.dram_bytes)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    limits = Limits(
+        put_ttl_max_s=settings.put_ttl_s,
+        lease_max_s=settings.lease_max_s,
+        headroom=settings.headroom,
+    )
+    return StoreCore(tier, policy, limits)
+
+
+@contextmanager
+def run_folder(settings: StoreSettings) -> Iterator[str]:
+    """The folder for Unix sockets: the one that was set, or one made for this run."""
+    if settings.run_dir:
+        yield settings.run_dir
+        return
+    with tempfile.TemporaryDirectory(prefix="moonpool-") as folder:
+        yield folder
+
+
+async def _tell_draining(node: StoreNode, heart: Heart) -> None:
+    await node.drained.wait()
+    heart.set_state("draining")
+
+
+async def _require_alone(context: Context) -> None:
+    """Two nodes of one name would answer for each other's memory. Raises DuplicateNode."""
+    subject = context.subjects.store(context.id, "stats")
+    with contextlib.suppress(NoResponder, RequestTimeout):
+        await context.bus.request(subject, encode(StatsRequest()), timeout_s=PROBE_S)
+        raise DuplicateNode(f"a node {context.id!r} is on the mesh already: choose another id")
