@@ -1,7 +1,9 @@
 """How one token is chosen from logits. Pure: the same logits, history and seed give the same token.
 
 Random numbers come from a counter-based generator keyed by (seed, index of the output token), so a
-draw depends neither on the batch nor on the instance nor on what was drawn before.
+draw depends neither on the batch nor on the instance nor on what was drawn before. Each token of
+the vocabulary has its own number: logits that differ by rounding, as they do between batches, then
+draw the same token but in the rarest case.
 """
 
 import math
@@ -16,6 +18,8 @@ from moonpool.messages.sampling import SamplingParams
 from moonpool.messages.tokens import TokenLogprobs
 
 _UINT64_MASK = (1 << 64) - 1
+_FIRST_LOOK = 1024  # likeliest tokens that nearly always hold all of `top_p`
+_NEGLIGIBLE = 23.0  # tokens this far below the likeliest (1e-10) are never drawn
 
 
 def sample(
@@ -53,8 +57,7 @@ def choose(logits: torch.Tensor, spec: SampleSpec, eos_token_ids: Sequence[int])
         scores[torch.tensor(forbidden, device=scores.device)] = -math.inf
     if params.temperature <= 0:
         return int(torch.argmax(scores))
-    ids, probabilities = candidates(scores, params)
-    return int(ids[draw(probabilities, params.seed, spec.index)])
+    return race(*candidates(scores, params), params.seed, spec.index)
 
 
 def _forbidden(spec: SampleSpec, eos_token_ids: Sequence[int]) -> list[int]:
@@ -91,39 +94,50 @@ def penalize(logits: torch.Tensor, spec: SampleSpec) -> torch.Tensor:
 def candidates(
     scores: torch.Tensor, params: SamplingParams
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Tokens that may be drawn, likeliest first, and their probabilities (sum 1).
+    """Tokens that may be drawn and their probabilities (sum 1), in no particular order.
 
     Each filter sees what the one before left: top-k, then top-p over the renormalised rest, then
     min-p. At least the likeliest token remains.
     """
-    scaled = scores.double() / params.temperature
+    scaled = scores / params.temperature
     count = scaled.shape[0]
+    if not 0 < params.top_k < count and params.top_p >= 1 and params.min_p <= 0:
+        ids = torch.nonzero(scaled >= scaled.max() - _NEGLIGIBLE)[:, 0]
+        return ids.cpu().numpy(), _softmax(scaled[ids])
     if 0 < params.top_k < count:
         values, ids = torch.topk(scaled, params.top_k)
-    elif params.top_p < 1 or params.min_p > 0:
-        values, ids = torch.sort(scaled, descending=True, stable=True)
+        weights = _softmax(values)
     else:
-        values, ids = scaled, torch.arange(count, device=scaled.device)
-    weights = torch.softmax(values, dim=-1).cpu().numpy()
-    tokens = ids.cpu().numpy()
+        values, ids = torch.topk(scaled, min(_FIRST_LOOK, count))
+        total = torch.logsumexp(scaled.double(), dim=-1)
+        weights = torch.exp(values.double() - total).cpu().numpy()
+        if weights.sum() < params.top_p and weights[-1] >= params.min_p * weights[0]:
+            values, ids = torch.sort(scaled, descending=True, stable=True)
+            weights = _softmax(values)
     keep = len(weights)
     if params.top_p < 1:
         before = np.cumsum(weights) - weights
         keep = max(1, int(np.count_nonzero(before < params.top_p)))
     if params.min_p > 0:
-        likely = int(np.count_nonzero(weights[:keep] >= params.min_p * weights[0]))
-        keep = max(1, likely)
+        keep = max(1, int(np.count_nonzero(weights[:keep] >= params.min_p * weights[0])))
     kept = weights[:keep]
-    return tokens[:keep], kept / kept.sum()
+    return ids[:keep].cpu().numpy(), kept / kept.sum()
 
 
-def draw(probabilities: NDArray[np.float64], seed: int, index: int) -> int:
-    """Position drawn by the one uniform number that belongs to (seed, index)."""
+def _softmax(values: torch.Tensor) -> NDArray[np.float64]:
+    weights: NDArray[np.float64] = torch.softmax(values.double(), dim=-1).cpu().numpy()
+    return weights
+
+
+def race(ids: NDArray[np.int64], probabilities: NDArray[np.float64], seed: int, index: int) -> int:
+    """The id drawn by the numbers that belong to (seed, index): each token arrives after an
+    exponential time of rate p, and the first to arrive wins, which has probability p."""
     key = np.array([seed & _UINT64_MASK, index], dtype=np.uint64)
-    uniform = np.random.Generator(np.random.Philox(key=key)).random()
-    total = np.cumsum(probabilities)
-    place = int(np.searchsorted(total, uniform * total[-1], side="right"))
-    return min(place, len(probabilities) - 1)
+    raw = np.asarray(np.random.Philox(key=key).random_raw(int(ids.max()) + 1))[ids]
+    uniform = ((raw >> np.uint64(11)) + 0.5) * 2.0**-53  # in (0, 1)
+    with np.errstate(divide="ignore"):
+        arrival = -np.log(uniform) / probabilities
+    return int(ids[np.argmin(arrival)])
 
 
 def _logprobs(logits: torch.Tensor, token: int, count: int) -> TokenLogprobs | None:

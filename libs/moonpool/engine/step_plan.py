@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from moonpool.engine.base import Piece
+from moonpool.engine.base import ModelSpec, Piece
 from moonpool.engine.errors import BadStep
 from moonpool.kv import BlockLayout
 
@@ -58,8 +58,9 @@ class StepPlan:
         return self.tokens.shape[1]
 
 
-def check_pieces(pieces: Sequence[Piece], layout: BlockLayout, blocks_total: int) -> None:
+def check_pieces(pieces: Sequence[Piece], spec: ModelSpec, blocks_total: int) -> None:
     """Raises BadStep when a piece does not fit: nothing has been written then."""
+    layout = spec.layout
     if not pieces:
         raise BadStep("a step needs at least one piece")
     for number, piece in enumerate(pieces):
@@ -73,6 +74,13 @@ def check_pieces(pieces: Sequence[Piece], layout: BlockLayout, blocks_total: int
             )
         if min(piece.blocks) < 0 or max(piece.blocks) >= blocks_total:
             raise BadStep(f"piece {number} names a block outside 0..{blocks_total - 1}")
+        if piece.tokens.min() < 0 or piece.tokens.max() >= spec.vocab_size:
+            raise BadStep(f"piece {number} has a token outside the vocabulary of {spec.vocab_size}")
+        if piece.start + count > spec.context_tokens:
+            raise BadStep(
+                f"piece {number} ends at {piece.start + count}: beyond the model's context of "
+                f"{spec.context_tokens} tokens"
+            )
 
 
 def plan_step(

@@ -88,7 +88,7 @@ class TorchEngine:
         """Runs all pieces as one flattened batch. Raises BadStep before anything is written, and
         whatever a hook raises, after which every piece may be run again."""
         view = self._pool()
-        check_pieces(pieces, self._spec.layout, self._blocks_total)
+        check_pieces(pieces, self._spec, self._blocks_total)
         started_s = time.perf_counter()
         with torch.inference_mode():
             logits, waited_s = self._forward(pieces, hooks, view)
@@ -106,7 +106,7 @@ class TorchEngine:
 
     def logits(self, pieces: Sequence[Piece], hooks: LayerHooks = _NO_HOOKS) -> torch.Tensor:
         """Like `step`, but returns the logits of each piece's last token. [pieces, vocab_size]"""
-        check_pieces(pieces, self._spec.layout, self._blocks_total)
+        check_pieces(pieces, self._spec, self._blocks_total)
         with torch.inference_mode():
             return self._forward(pieces, hooks, self._pool(), every=True)[0]
 
