@@ -8,7 +8,7 @@ from moonpool.engine.base import Sampled, StepResult
 from moonpool.instance.core import InstanceCore, Limits, Work
 from moonpool.instance.effects import BlockFilled, Effect, Emit, Ended, HandOver
 from moonpool.instance.errors import QueueFull
-from moonpool.instance.sequence import Phase, Sequence
+from moonpool.instance.sequence import Sequence
 from moonpool.kv import BlockPool, block_keys
 from moonpool.messages import CapacityError, RequestId, TenantId
 from moonpool.messages.sampling import SamplingParams
