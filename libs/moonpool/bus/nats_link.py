@@ -113,11 +113,15 @@ class NatsLink:
     async def settle(self) -> None:
         """Returns once the server has what was sent so far; at once when there is no connection:
         subscriptions are repeated to the next one."""
-        if not self._client.is_connected:
-            return
+        client = self._client
         try:
-            await self._client.flush(timeout=FLUSH_MAX_S)  # type: ignore[arg-type]
-        except (nats.errors.TimeoutError, nats.errors.ConnectionClosedError) as error:
+            async with asyncio.timeout(FLUSH_MAX_S):
+                # nats-py writes the flush's PING past commands that still wait for its flusher.
+                while client.is_connected and client.pending_data_size > 0:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+            if client.is_connected:
+                await client.flush(timeout=FLUSH_MAX_S)  # type: ignore[arg-type]
+        except (TimeoutError, nats.errors.Error) as error:
             log.debug("flush was cut off", extra={"error": repr(error)})
 
     async def close(self) -> None:

@@ -82,6 +82,7 @@ class NatsService:
             self.on_closed(self)
         for attachment in self._attached:
             await self._link.detach(attachment)
+        await self._link.settle()
         await asyncio.gather(*(desk.close(CLOSE_GRACE_S) for desk in self._desks))
 
     def stats(self) -> dict[str, int]:

@@ -5,6 +5,7 @@ the events of those who hold blocks. Imported by services and by shared service 
 no role's business.
 """
 
+from moonpool.runtime.background import background, end
 from moonpool.runtime.backoff import Backoff
 from moonpool.runtime.context import ServiceContext, new_context
 from moonpool.runtime.errors import RegistrationRefused, SnapshotExpired
@@ -31,6 +32,8 @@ __all__ = [
     "RegistrationRefused",
     "ServiceContext",
     "SnapshotExpired",
+    "background",
+    "end",
     "new_context",
     "observe_process",
     "publish_metrics",

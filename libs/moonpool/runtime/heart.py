@@ -9,6 +9,7 @@ from moonpool.clock import Clock
 from moonpool.messages.codec import encode
 from moonpool.messages.registry import Goodbye, Heartbeat, Registration
 from moonpool.messages.subjects import Subjects
+from moonpool.runtime.background import background, end
 
 PERIOD_S = 1.0
 STATES = ("starting", "ready", "draining")
@@ -49,20 +50,16 @@ class Heart:
     async def start(self) -> None:
         """The first beat is out when it returns."""
         await self._beat()
-        loop = asyncio.get_running_loop()
         self._beating = [
-            loop.create_task(self._beat_each_second(), name="heart"),
-            loop.create_task(self._beat_on_change(), name="heart on change"),
+            background(self._beat_each_second(), "heart"),
+            background(self._beat_on_change(), "heart on change"),
         ]
 
     async def close(self) -> None:
         """Stops and says goodbye. Idempotent."""
-        beating, self._beating = self._beating, []
-        if not beating:
+        if not self._beating:
             return
-        for task in beating:
-            task.cancel()
-        await asyncio.wait(beating)
+        await end(self._beating)
         mine = self._registration
         await self._say(self._subjects.goodbye, encode(Goodbye(mine.id, mine.epoch)))
 

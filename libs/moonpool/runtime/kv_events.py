@@ -5,11 +5,12 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
-from moonpool.bus import BusUnavailable, Endpoint
+from moonpool.bus import BusClosed, BusUnavailable, Endpoint
 from moonpool.kv import KEY_BYTES, BlockKey
 from moonpool.messages.codec import decode, encode
 from moonpool.messages.events import KvEvents, SnapshotRequest
 from moonpool.messages.ids import OwnerId
+from moonpool.runtime.background import background, end
 from moonpool.runtime.context import ServiceContext
 from moonpool.runtime.kv_log import KvLog, Listing
 from moonpool.settings import CommonSettings
@@ -64,21 +65,17 @@ class EventPublisher:
                 await self._publish(message)
 
     async def start(self) -> None:
-        loop = asyncio.get_running_loop()
         self._said_s = self._clock.now()
         self._tasks = [
-            loop.create_task(self._flush_when_dirty(), name="kv events"),
-            loop.create_task(self._beacon_when_idle(), name="kv beacon"),
+            background(self._flush_when_dirty(), "kv events"),
+            background(self._beacon_when_idle(), "kv beacon"),
         ]
 
     async def close(self) -> None:
         """Says what is left. Idempotent."""
-        tasks, self._tasks = self._tasks, []
-        if not tasks:
+        if not self._tasks:
             return
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await end(self._tasks)
         await self.flush()
 
     def stats(self) -> dict[str, int]:
@@ -132,7 +129,7 @@ class EventPublisher:
         self._said_s = self._clock.now()
         try:
             await self._bus.publish(self._subject, encode(message))
-        except BusUnavailable:
+        except (BusUnavailable, BusClosed):
             self._lost += 1  # its number is used up: readers see the gap and ask for a snapshot
             return
         for change, keys in (("stored", message.stored), ("removed", message.removed)):

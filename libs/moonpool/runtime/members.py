@@ -11,6 +11,7 @@ from moonpool.clock import Clock
 from moonpool.messages.codec import MalformedMessage, decode
 from moonpool.messages.registry import Goodbye, Heartbeat
 from moonpool.messages.subjects import Subjects
+from moonpool.runtime.background import background, end
 from moonpool.runtime.members_core import Change, ChangeKind, Member, MembersCore
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class Members:
         self._core = MembersCore(suspect_after_s, forget_after_s)
         self._on_change = on_change
         self._subscriptions: list[Subscription] = []
-        self._ticking: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._malformed = 0
 
     def of(self, *roles: str) -> list[Member]:
@@ -68,17 +69,14 @@ class Members:
             await self._bus.subscribe(self._subjects.heartbeat, self._on_heartbeat),
             await self._bus.subscribe(self._subjects.goodbye, self._on_goodbye),
         ]
-        self._ticking = asyncio.get_running_loop().create_task(self._tick(), name="members")
+        self._tasks = [background(self._tick(), "members")]
 
     async def close(self) -> None:
         """Idempotent. Members known stay as they were."""
         subscriptions, self._subscriptions = self._subscriptions, []
         for subscription in subscriptions:
             await subscription.close()
-        ticking, self._ticking = self._ticking, None
-        if ticking is not None:
-            ticking.cancel()
-            await asyncio.wait([ticking])
+        await end(self._tasks)
 
     def stats(self) -> dict[str, int]:
         suspect = sum(member.is_suspect for member in self._core.all())

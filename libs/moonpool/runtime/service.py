@@ -10,12 +10,13 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import uvloop
 
 from moonpool.bus import NatsBus
 from moonpool.messages.errors import Blame, CallerError, MoonpoolError
+from moonpool.runtime.background import FATAL
 from moonpool.runtime.context import ServiceContext, new_context
 from moonpool.runtime.identity import new_id
 from moonpool.runtime.pulse import publish_metrics
@@ -70,6 +71,18 @@ async def _supervise(
         told.set()
         work.cancel()
 
+    broken: list[BaseException] = []
+
+    def on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A background task that failed ends the process; the rest is only said."""
+        error = context.get("exception")
+        log.error("%s", context.get("message", "loop error"), exc_info=error)
+        if FATAL in context and isinstance(error, BaseException):
+            broken.append(error)
+            told.set()
+            work.cancel()
+
+    loop.set_exception_handler(on_loop_error)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)
     waiting = loop.create_task(told.wait())
@@ -77,13 +90,13 @@ async def _supervise(
     waiting.cancel()
     _, late = await asyncio.wait({work}, timeout=grace_s)
     if late:
+        # Closing the loop would wait for the same task, or for its threads, without end.
         log.error("gave up draining", extra={"grace_s": grace_s})
-        work.cancel()
-        await asyncio.wait({work}, timeout=1.0)
-        return EXIT_ERROR
+        logging.shutdown()
+        os._exit(EXIT_ERROR)
     if work.cancelled():
         log.info("stopped")
-        return EXIT_OK
+        return EXIT_ERROR if broken else EXIT_OK
     return _status_of(work.exception(), log)
 
 
