@@ -1,1 +1,37 @@
-"""To be filled."""
+"""Moves bulk bytes between registered memory of two processes: shared memory on one host, tcp else.
+
+Used by prefill, decode, the store and outside programs. Knows regions, grants and ranges; never
+blocks, keys or models. Start with `TransferEngine.start`.
+"""
+
+from moonpool.transfer.base import Op, Priority, TransferRequest
+from moonpool.transfer.batch import TransferBatch
+from moonpool.transfer.engine import TransferEngine
+from moonpool.transfer.errors import (
+    BadTransfer,
+    GrantRefused,
+    PeerLost,
+    RegionClosed,
+    TransferBusy,
+    TransferCancelled,
+    TransferTimeout,
+)
+from moonpool.transfer.regions import LocalRegion
+from moonpool.transfer.remote import OpenedGrant
+
+__all__ = [
+    "BadTransfer",
+    "GrantRefused",
+    "LocalRegion",
+    "Op",
+    "OpenedGrant",
+    "PeerLost",
+    "Priority",
+    "RegionClosed",
+    "TransferBatch",
+    "TransferBusy",
+    "TransferCancelled",
+    "TransferEngine",
+    "TransferRequest",
+    "TransferTimeout",
+]

@@ -1,0 +1,349 @@
+"""`TransferEngine`: what programs use. It chooses paths, retries on others and keeps deadlines."""
+
+import asyncio
+import secrets
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path as FilePath
+from typing import Self
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from moonpool.messages.errors import MoonpoolError
+from moonpool.messages.segments import Endpoint, RegionGrant
+from moonpool.transfer import memory
+from moonpool.transfer.base import Op, Priority, TransferRequest
+from moonpool.transfer.batch import TransferBatch
+from moonpool.transfer.errors import (
+    BadTransfer,
+    RegionClosed,
+    TransferBusy,
+)
+from moonpool.transfer.job import Job, PathFailed
+from moonpool.transfer.regions import LocalRegion, RegionTable
+from moonpool.transfer.remote import OpenedGrant
+from moonpool.transfer.slices import Ints, cut
+from moonpool.transfer.tally import Tally
+from moonpool.transfer.transports.base import Path, Surroundings, Transport, TransportUnavailable
+from moonpool.transfer.transports.shm import ShmTransport
+from moonpool.transfer.transports.tcp import TcpTransport
+from moonpool.transfer.wire import RANGES_MAX, refused
+
+SLICE_BYTES = 8 << 20
+INLINE_BYTES = 1 << 20  # a batch up to this size is copied at once: a thread would cost more
+INLINE_RANGES = 64
+JOBS_MAX = 65_536  # slices under way in one engine
+TRIES_PER_PATH = 2
+COLLISIONS_MAX = 32
+KINDS: dict[str, type[ShmTransport] | type[TcpTransport]] = {
+    "shm": ShmTransport,
+    "tcp": TcpTransport,
+}
+
+
+class TransferEngine:
+    """Registered memory of this process, and transfers between it and peers.
+
+    Belongs to the event loop that started it: all methods are called there and nowhere else.
+    """
+
+    def __init__(self, name: str, epoch: str, host_id: str) -> None:
+        """Use `start`."""
+        self.name = name
+        self.epoch = epoch
+        self.unavailable: dict[str, str] = {}  # transport -> why this host cannot run it
+        self._loop = asyncio.get_running_loop()
+        self._tally = Tally()
+        self._table = RegionTable(name, epoch, host_id)
+        self._transports: dict[str, Transport] = {}
+        self._opened: WeakValueDictionary[bytes, OpenedGrant] = WeakValueDictionary()
+        self._jobs: set[Job] = set()
+        self._ended: deque[tuple[Job, Exception | None, str]] = deque()
+        self._wake_pending = False
+        self._closed = False
+
+    @classmethod
+    async def start(
+        cls,
+        name: str,
+        *,
+        host_id: str,
+        run_dir: str | FilePath,
+        listen_host: str = "127.0.0.1",
+        advertise_host: str = "",
+        transports: Sequence[str] = ("shm", "tcp"),
+    ) -> Self:
+        """Listens and is ready. `run_dir` must exist; `advertise_host` is what peers connect to
+        when `listen_host` is a wildcard. Raises BadTransfer when the name is taken in `run_dir`,
+        the host cannot be listened on, or a transport is unknown."""
+        engine = cls(name, secrets.token_hex(8), host_id)
+        around = Surroundings(
+            name=name,
+            host_id=host_id,
+            run_dir=FilePath(run_dir),
+            listen_host=listen_host,
+            advertise_host=advertise_host,
+            table=engine._table,
+            reporter=engine,
+            loop=engine._loop,
+            tally=engine._tally,
+        )
+        try:
+            for kind in transports:
+                await engine._add(kind, around)
+        except BaseException:
+            await engine.close()
+            raise
+        return engine
+
+    async def _add(self, kind: str, around: Surroundings) -> None:
+        if kind not in KINDS:
+            raise BadTransfer(f"transport {kind!r} is none of {sorted(KINDS)}")
+        transport = KINDS[kind](around)
+        self._transports[kind] = transport
+        try:
+            self._table.endpoints += await transport.listen()
+        except TransportUnavailable as error:
+            self.unavailable[kind] = str(error)
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        return list(self._table.endpoints)
+
+    # Memory.
+
+    def allocate(self, length: int, location: str = "cpu:0") -> LocalRegion:
+        """New zeroed memory that every transport can reach (a sealed memfd mapping). Raises
+        BadTransfer, OSError when the kernel has no room."""
+        self._check_open()
+        return self._table.add(memory.allocate(length), location)
+
+    def register_memory(self, buffer: object, location: str = "cpu:0") -> LocalRegion:
+        """Memory of the caller's: numpy, torch on the CPU, mmap, bytearray. Peers reach it by
+        copying transports only, since it lies in no shareable file. Raises BadTransfer."""
+        self._check_open()
+        return self._table.add(memory.wrap(buffer), location)
+
+    # Transfers.
+
+    def open(self, grant: RegionGrant) -> OpenedGrant:
+        """The peer's range. Nothing is connected yet. Raises BadTransfer when no transport of ours
+        reaches the peer."""
+        self._check_open()
+        known = self._opened.get(grant.key)
+        if known is not None and known.grant == grant:
+            return known
+        paths = list(self._paths(grant))
+        if not paths:
+            offered = ", ".join(e.transport for e in grant.endpoints) or "nothing"
+            raise BadTransfer(
+                f"no common transport with {grant.segment}: it offers {offered}, "
+                f"we run {', '.join(self._transports) or 'nothing'}"
+            )
+        opened = OpenedGrant(grant, paths)
+        self._opened[grant.key] = opened
+        return opened
+
+    def _paths(self, grant: RegionGrant) -> Iterator[Path]:
+        for kind, transport in self._transports.items():
+            if kind in self.unavailable:
+                continue
+            for endpoint in grant.endpoints:
+                if endpoint.transport == kind:
+                    path = transport.path(grant, endpoint)
+                    if path is not None:
+                        yield path
+
+    def submit(
+        self,
+        requests: Sequence[TransferRequest],
+        *,
+        priority: Priority = Priority.FOREGROUND,
+        deadline_s: float = 10.0,
+    ) -> TransferBatch:
+        """Starts all requests; order among them is undefined. Never blocks longer than a copy of
+        `INLINE_BYTES`. Raises, and then nothing was started: BadTransfer, GrantRefused (rights),
+        RegionClosed, TransferBusy. What happens later is told by the batch."""
+        self._check_open()
+        if deadline_s <= 0:
+            raise BadTransfer(f"deadline_s {deadline_s} must be positive")
+        batch = TransferBatch(self._loop, len(requests), deadline_s, self._stop)
+        jobs = list(self._plan(batch, requests, priority, time.monotonic() + deadline_s))
+        if len(self._jobs) + len(jobs) > JOBS_MAX:
+            raise TransferBusy(f"{len(self._jobs)} slices wait already", retry_after_s=0.1)
+        small = sum(job.slice.payload for job in jobs) <= INLINE_BYTES
+        batch.begin(jobs)
+        self._jobs.update(jobs)
+        for job in jobs:
+            job.inline = small and len(job.slice.lengths) <= INLINE_RANGES
+            self._start(job)
+        batch.arm()
+        return batch
+
+    def _plan(
+        self,
+        batch: TransferBatch,
+        requests: Sequence[TransferRequest],
+        priority: Priority,
+        expires_s: float,
+    ) -> Iterator[Job]:
+        for op, local, remote, indices in _groups(requests):
+            lo, ro, ln = _columns(requests, indices)
+            _check_group(op, local, remote, lo, ro, ln)
+            numbers = np.asarray(indices, np.int64)
+            for piece in cut(lo, ro, ln, slice_bytes=SLICE_BYTES, ranges_max=RANGES_MAX):
+                mine = numbers[piece.first : piece.last]
+                yield Job(batch, op, local, remote, piece, mine, priority, expires_s)
+
+    def _start(self, job: Job) -> None:
+        try:
+            if job.held is None:
+                closed = RegionClosed("local region is unregistered")
+                job.held = self._table.enter_local(job.local, partial(self._stop, job, closed))
+            path = job.remote.paths[job.at_path]
+        except (RegionClosed, IndexError) as error:
+            self._finish(job, error)
+            return
+        path.start(job)
+
+    # What transports report.
+
+    def report(self, job: Job, error: Exception | None, path: str) -> None:
+        job.runner = None
+        if error is None:
+            took_s = time.monotonic() - job.started_s
+            self._tally.moved(path, job.op.value, job.slice.payload, took_s)
+            self._finish(job, None)
+        elif job.stopped is not None:
+            self._finish(job, job.stopped)
+        elif isinstance(error, PathFailed):
+            self._retry(job, error)
+        else:
+            self._finish(job, error)
+
+    def report_from_thread(self, job: Job, error: Exception | None, path: str) -> None:
+        self._ended.append((job, error, path))
+        if not self._wake_pending:
+            self._wake_pending = True
+            self._loop.call_soon_threadsafe(self._take_reports)
+
+    def _take_reports(self) -> None:
+        self._wake_pending = False
+        while self._ended:
+            self.report(*self._ended.popleft())
+
+    def _retry(self, job: Job, failed: PathFailed) -> None:
+        self._tally.add("retries")
+        if failed.collateral and job.collisions < COLLISIONS_MAX:
+            job.collisions += 1
+        else:
+            job.tries += 1
+        if job.tries >= TRIES_PER_PATH:
+            job.at_path += 1
+            job.tries = 0
+        if job.at_path >= len(job.remote.paths):
+            self._finish(job, failed.cause)
+            return
+        if job.claimed:
+            job.unclaim()
+        self._start(job)
+
+    def _stop(self, job: Job, reason: MoonpoolError) -> None:
+        """Ends a job that waits, cuts one that runs, leaves one alone that is over."""
+        if job not in self._jobs:
+            return
+        if job.claim():
+            job.stopped = reason
+            self._finish(job, reason)
+        else:
+            job.cut(reason)
+
+    def _finish(self, job: Job, error: Exception | None) -> None:
+        if job.held is not None:
+            self._table.leave(job.held)
+            job.held = None
+        self._jobs.discard(job)
+        if error is not None:
+            self._tally.add(f"failures.{error.code if isinstance(error, MoonpoolError) else 'bug'}")
+        job.batch.ended(job, error)
+
+    # The rest.
+
+    def stats(self) -> dict[str, float]:
+        """Sums since start, by transport and direction (`tcp.read.bytes`), and what is open now."""
+        out = self._tally.read()
+        out.update(self._table.stats())
+        for name, transport in self._transports.items():
+            out.update({f"{name}.{key}": value for key, value in transport.stats().items()})
+        out["slices_under_way"] = len(self._jobs)
+        return out
+
+    async def close(self) -> None:
+        """Fails what is under way with RegionClosed, withdraws all memory, ends threads and closes
+        sockets. Idempotent. Views of regions stay valid."""
+        if self._closed:
+            return
+        self._closed = True
+        gone = RegionClosed("the transfer engine is closed")
+        for job in list(self._jobs):
+            self._stop(job, gone)
+        await asyncio.gather(*(t.close() for t in self._transports.values()))
+        self._take_reports()
+        for region in self._table.regions():
+            await region.unregister(timeout_s=0.1)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RegionClosed("the transfer engine is closed")
+
+
+_Group = tuple[Op, LocalRegion, OpenedGrant, list[int] | range]
+
+
+def _groups(requests: Sequence[TransferRequest]) -> Iterator[_Group]:
+    """Requests by operation and pair of regions. Raises BadTransfer on foreign regions."""
+    groups: dict[tuple[Op, int, int], list[int]] = {}
+    for index, r in enumerate(requests):
+        key = (r.op, id(r.local), id(r.remote))
+        if key in groups:
+            groups[key].append(index)
+        else:
+            groups[key] = [index]
+    for indices in groups.values():
+        head = requests[indices[0]]
+        local, remote = head.local, head.remote
+        if not isinstance(local, LocalRegion) or not isinstance(remote, OpenedGrant):
+            raise BadTransfer("local and remote must come from this transfer engine")
+        yield head.op, local, remote, indices
+
+
+def _columns(
+    requests: Sequence[TransferRequest], indices: Sequence[int]
+) -> tuple[Ints, Ints, Ints]:
+    mine = requests if len(indices) == len(requests) else [requests[i] for i in indices]
+    try:
+        return (
+            np.array([r.local_offset for r in mine], np.int64),
+            np.array([r.remote_offset for r in mine], np.int64),
+            np.array([r.length for r in mine], np.int64),
+        )
+    except OverflowError as error:
+        raise BadTransfer("an offset or a length is beyond 63 bits") from error
+
+
+def _check_group(
+    op: Op, local: LocalRegion, remote: OpenedGrant, lo: Ints, ro: Ints, ln: Ints
+) -> None:
+    grant = remote.grant
+    if local.closing:
+        raise RegionClosed("local region is unregistered")
+    if ("r" if op is Op.READ else "w") not in grant.rights:
+        raise refused(grant.segment, "rights")
+    if int(ln.min()) < 1:
+        raise BadTransfer("a request must have a length of at least one byte")
+    for what, offsets, limit in (("local", lo, local.length), ("remote", ro, grant.length)):
+        if int(offsets.min()) < 0 or bool(np.any(offsets > limit - ln)):
+            raise BadTransfer(f"a request leaves its {what} range of {limit} bytes")

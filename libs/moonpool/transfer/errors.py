@@ -1,0 +1,56 @@
+"""Errors of the transfer library, by who is to blame.
+
+CallerError
+├── BadTransfer        a request that can never work: bounds, rights, a foreign loop; fix the call
+├── GrantRefused       the owner does not honour the grant: `reason` says why; ask for a new one
+├── RegionClosed       local memory that is unregistered, or an engine that is closed
+└── TransferCancelled  the batch was cancelled before this request was done
+PeerError
+├── PeerLost           the peer is gone, or no path to it works: try another replica
+└── TransferTimeout    the deadline passed first: the peer is slow, stopped or cut off
+CapacityError
+└── TransferBusy       too many requests wait already: send less at once
+"""
+
+from moonpool.messages.errors import CallerError, CapacityError, PeerError
+
+
+class BadTransfer(CallerError):
+    code = "bad_transfer"
+
+
+class GrantRefused(CallerError):
+    """`reason`: "unknown" (never issued, wrong key, revoked or its region gone), "expired",
+    "rights", "bounds" or "epoch" (issued by an earlier life of the peer)."""
+
+    code = "grant_refused"
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class RegionClosed(CallerError):
+    code = "region_closed"
+
+
+class TransferCancelled(CallerError):
+    code = "transfer_cancelled"
+
+
+class PeerLost(PeerError):
+    code = "peer_lost"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, elsewhere=True)
+
+
+class TransferTimeout(PeerError):
+    code = "transfer_timeout"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, elsewhere=True)
+
+
+class TransferBusy(CapacityError):
+    code = "transfer_busy"

@@ -1,0 +1,303 @@
+"""The owner's side of every transfer: registered regions, the grants on them, and who is inside.
+
+Threads of the tcp transport ask here before they touch memory, so all of it is thread-safe.
+`enter` hands out a Pass; while a Pass is held the bytes may change, and `unregister`, `revoke` and
+`withdraw` know about it.
+"""
+
+import asyncio
+import heapq
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from moonpool.messages.segments import Endpoint, RegionGrant
+from moonpool.transfer.errors import BadTransfer, RegionClosed, TransferTimeout
+from moonpool.transfer.memory import Memory
+from moonpool.transfer.wire import KEY_BYTES, refused
+
+Offsets = npt.NDArray[np.int64]
+REMEMBER_EXPIRED_S = 60.0  # so that a late user hears "expired" and not "unknown"
+CUT_WAIT_S = 1.0  # for a cut stream's thread to leave a region: it takes microseconds
+
+
+@dataclass(slots=True, eq=False)
+class Pass:
+    """The right to touch a region's bytes now. `cut` ends the holder's work at once."""
+
+    region: "LocalRegion"
+    key: bytes
+    cut: Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Issued:
+    offset: int
+    length: int
+    rights: str
+    expires_unix_s: float
+
+
+@dataclass(slots=True, eq=False)
+class LocalRegion:
+    """Registered memory of this process. Make one with `TransferEngine.allocate`."""
+
+    table: "RegionTable"
+    id: int
+    memory: Memory
+    location: str
+    closing: bool = False
+    issued: dict[bytes, _Issued] = field(default_factory=dict)
+    expiring: list[tuple[float, bytes]] = field(default_factory=list)  # heap of (when, key)
+    inside: set[Pass] = field(default_factory=set)
+
+    @property
+    def length(self) -> int:
+        return self.memory.length
+
+    @property
+    def address(self) -> int:
+        return self.memory.address
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes, writable. Views that outlive `unregister` stay valid, but reach no peer."""
+        return memoryview(self.memory.array)
+
+    def grant(
+        self, rights: str, *, offset: int = 0, length: int | None = None, ttl_s: float = 0.0
+    ) -> RegionGrant:
+        """A capability for `[offset, offset + length)`; rights "r", "w" or "rw". ttl_s 0: for as
+        long as the region is registered. Raises BadTransfer, RegionClosed."""
+        return self.table.grant(self, rights, offset, length, ttl_s)
+
+    def revoke(self, grant: RegionGrant) -> None:
+        """From now on the grant is refused. Transfers over tcp that use it are cut and are out of
+        the memory when this returns; a peer that copies through shared memory right now stops
+        within one step: `withdraw` waits for it. Idempotent."""
+        self.table.revoke(self, grant.key)
+
+    async def withdraw(self, grant: RegionGrant, timeout_s: float = 5.0) -> None:
+        """Revokes, and returns when no peer can touch the bytes through this grant any more.
+        Raises TransferTimeout when a peer that mapped the region does not confirm it (stopped,
+        or stuck): its memory must not be reused yet."""
+        self.table.revoke(self, grant.key)
+        await self.table.wait_gone(self, grant.key, timeout_s)
+
+    async def unregister(self, timeout_s: float = 5.0) -> None:
+        """Refuses new transfers, waits for those under way, cuts what is left after `timeout_s`.
+        Raises TransferTimeout like `withdraw`. Idempotent."""
+        await self.table.unregister(self, timeout_s)
+
+
+class Notifier(Protocol):
+    """Tells peers that mapped our memory that it is withdrawn."""
+
+    def announce(self, region: int, key: bytes | None) -> None:
+        """Withdraws one grant, or with None all of a region. Never blocks."""
+
+    def unconfirmed(self, region: int, key: bytes | None) -> int:
+        """Peers that may still copy."""
+
+
+class NobodyMapped:
+    """The Notifier of an engine whose memory no peer can map."""
+
+    def announce(self, region: int, key: bytes | None) -> None:
+        pass
+
+    def unconfirmed(self, region: int, key: bytes | None) -> int:
+        return 0
+
+
+class RegionTable:
+    """All regions of one engine, by id."""
+
+    def __init__(self, name: str, epoch: str, host_id: str) -> None:
+        self.name = name
+        self.epoch = epoch
+        self.host_id = host_id
+        self.endpoints: list[Endpoint] = []
+        self.notifier: Notifier = NobodyMapped()
+        self.refusals = 0
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._regions: dict[int, LocalRegion] = {}
+        self._next_id = 1
+
+    def add(self, memory: Memory, location: str) -> LocalRegion:
+        with self._lock:
+            region = LocalRegion(self, self._next_id, memory, location)
+            self._regions[region.id] = region
+            self._next_id += 1
+        return region
+
+    def regions(self) -> list[LocalRegion]:
+        with self._lock:
+            return list(self._regions.values())
+
+    def grant(
+        self, region: LocalRegion, rights: str, offset: int, length: int | None, ttl_s: float
+    ) -> RegionGrant:
+        length = region.length - offset if length is None else length
+        if rights not in ("r", "w", "rw"):
+            raise BadTransfer(f'rights {rights!r} are none of "r", "w", "rw"')
+        if offset < 0 or length < 1 or offset + length > region.length:
+            raise BadTransfer(
+                f"[{offset}, {offset + length}) is outside a region of {region.length} bytes"
+            )
+        key = secrets.token_bytes(KEY_BYTES)
+        now_s = time.time()
+        expires = now_s + ttl_s if ttl_s > 0 else 0.0
+        with self._lock:
+            if region.closing:
+                raise RegionClosed("the region is unregistered")
+            self._forget_expired(region, now_s)
+            region.issued[key] = _Issued(offset, length, rights, expires)
+            if expires:
+                heapq.heappush(region.expiring, (expires, key))
+        return RegionGrant(
+            segment=self.name,
+            epoch=self.epoch,
+            host_id=self.host_id,
+            endpoints=list(self.endpoints),
+            region=region.id,
+            offset=offset,
+            length=length,
+            rights=rights,
+            key=key,
+            expires_unix_s=expires,
+        )
+
+    def _forget_expired(self, region: LocalRegion, now_s: float) -> None:
+        """Long expired grants go, so that a long-lived pool keeps no history."""
+        while region.expiring and region.expiring[0][0] < now_s - REMEMBER_EXPIRED_S:
+            region.issued.pop(heapq.heappop(region.expiring)[1], None)
+
+    def knows(self, region_id: int, key: bytes) -> bool:
+        with self._lock:
+            region = self._regions.get(region_id)
+            return region is not None and key in region.issued
+
+    def check(
+        self, region_id: int, key: bytes, offset: int, length: int
+    ) -> tuple[LocalRegion, str]:
+        """(region, rights) if a grant that covers this range is valid now. Raises GrantRefused."""
+        with self._lock:
+            region, issued = self._valid(region_id, key)
+            if offset < issued.offset or offset + length > issued.offset + issued.length:
+                raise self._refuse("bounds")
+            return region, issued.rights
+
+    def enter(
+        self,
+        region_id: int,
+        key: bytes,
+        right: str,
+        offsets: Offsets,
+        lengths: Offsets,
+        cut: Callable[[], None],
+    ) -> tuple[Pass, Offsets]:
+        """A pass and the addresses of the ranges, given as offsets into the region. Raises
+        GrantRefused; otherwise `leave` must follow."""
+        with self._lock:
+            region, issued = self._valid(region_id, key)
+            if right not in issued.rights:
+                raise self._refuse("rights")
+            end = issued.offset + issued.length
+            inside = (offsets >= issued.offset) & (lengths > 0) & (lengths <= issued.length)
+            if not bool(np.all(inside & (offsets <= end - lengths))):
+                raise self._refuse("bounds")
+            held = Pass(region, key, cut)
+            region.inside.add(held)
+            return held, offsets + region.address
+
+    def enter_local(self, region: LocalRegion, cut: Callable[[], None]) -> Pass:
+        """For our own requests, which use the region as their local side. Raises RegionClosed."""
+        with self._lock:
+            if region.closing:
+                raise RegionClosed("local region is unregistered")
+            held = Pass(region, b"", cut)
+            region.inside.add(held)
+            return held
+
+    def leave(self, held: Pass) -> None:
+        with self._lock:
+            held.region.inside.discard(held)
+            self._changed.notify_all()
+
+    def revoke(self, region: LocalRegion, key: bytes) -> None:
+        with self._lock:
+            if region.issued.pop(key, None) is None:
+                return
+            self._cut_and_wait(lambda held: held.region is region and held.key == key, region)
+        self.notifier.announce(region.id, key)
+
+    def _cut_and_wait(self, mine: Callable[[Pass], bool], region: LocalRegion) -> None:
+        """With the lock held: cuts and waits until those threads have left."""
+        deadline = time.monotonic() + CUT_WAIT_S
+        for held in [p for p in region.inside if mine(p)]:
+            held.cut()
+        while any(mine(p) for p in region.inside) and time.monotonic() < deadline:
+            self._changed.wait(deadline - time.monotonic())
+
+    async def wait_gone(self, region: LocalRegion, key: bytes | None, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while count := self._unconfirmed(region, key):
+            if time.monotonic() >= deadline:
+                raise TransferTimeout(f"{count} peers may still copy to or from a withdrawn range")
+            await asyncio.sleep(0.001)
+
+    def _unconfirmed(self, region: LocalRegion, key: bytes | None) -> int:
+        with self._lock:
+            here = sum(1 for p in region.inside if key is None or p.key == key)
+        return here + self.notifier.unconfirmed(region.id, key)
+
+    async def unregister(self, region: LocalRegion, timeout_s: float) -> None:
+        with self._lock:
+            region.closing = True
+            region.issued.clear()
+            self._regions.pop(region.id, None)
+        self.notifier.announce(region.id, None)
+        try:
+            await self.wait_gone(region, None, timeout_s)
+        except TransferTimeout:
+            self._cut_all(region)
+            await self.wait_gone(region, None, CUT_WAIT_S)
+        finally:
+            region.memory.close_fd()
+
+    def _cut_all(self, region: LocalRegion) -> None:
+        with self._lock:
+            inside = list(region.inside)
+        for held in inside:
+            held.cut()
+
+    def _valid(self, region_id: int, key: bytes) -> tuple[LocalRegion, _Issued]:
+        region = self._regions.get(region_id)
+        issued = region.issued.get(key) if region else None
+        if region is None or issued is None:
+            raise self._refuse("unknown")
+        if issued.expires_unix_s and issued.expires_unix_s <= time.time():
+            raise self._refuse("expired")
+        return region, issued
+
+    def _refuse(self, reason: str) -> Exception:
+        self.refusals += 1
+        return refused(self.name, reason)
+
+    def stats(self) -> dict[str, float]:
+        with self._lock:
+            return {
+                "regions": len(self._regions),
+                "registered_bytes": sum(r.length for r in self._regions.values()),
+                "grants": sum(len(r.issued) for r in self._regions.values()),
+                "refusals": self.refusals,
+                "transfers_inside": sum(len(r.inside) for r in self._regions.values()),
+            }

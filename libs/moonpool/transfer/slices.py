@@ -1,0 +1,80 @@
+"""Cuts a group of requests into slices that a transport runs in one go. Pure.
+
+Neighbours (adjacent on both sides) are merged first, so that the layers of a block that lie next to
+each other cost one range; then everything is cut by bytes and by number of ranges.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slice:
+    """Ranges of one operation between one local region and one grant."""
+
+    local: Ints  # offsets into the local region
+    remote: Ints  # offsets into the grant
+    lengths: Ints  # > 0
+    payload: int  # bytes, the sum of lengths
+    first: int  # requests [first, last) of the group have bytes here
+    last: int
+
+
+def cut(
+    local: Ints, remote: Ints, lengths: Ints, *, slice_bytes: int, ranges_max: int
+) -> list[Slice]:
+    """Slices of at most `slice_bytes` and `ranges_max` ranges that together are the requests."""
+    total = int(lengths.sum())
+    if len(lengths) == 1 and total <= slice_bytes:
+        return [Slice(local, remote, lengths, total, 0, 1)]
+    ends = np.cumsum(lengths)
+    starts = ends - lengths
+    m_local, m_remote, m_lengths = _merge(local, remote, lengths)
+    p_local, p_remote, p_lengths = _split(m_local, m_remote, m_lengths, slice_bytes)
+    borders = _borders(p_lengths, slice_bytes, ranges_max)
+    p_ends = np.cumsum(p_lengths)
+    out = []
+    for a, b in pairwise(borders):
+        begin, end = int(p_ends[a] - p_lengths[a]), int(p_ends[b - 1])
+        first = int(np.searchsorted(ends, begin, side="right"))
+        last = int(np.searchsorted(starts, end, side="left"))
+        part = slice(a, b)
+        out.append(Slice(p_local[part], p_remote[part], p_lengths[part], end - begin, first, last))
+    return out
+
+
+def _merge(local: Ints, remote: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints]:
+    together = (local[:-1] + lengths[:-1] == local[1:]) & (remote[:-1] + lengths[:-1] == remote[1:])
+    if not together.any():
+        return local, remote, lengths
+    heads = np.flatnonzero(np.concatenate(([True], ~together)))
+    return local[heads], remote[heads], np.add.reduceat(lengths, heads)
+
+
+def _split(local: Ints, remote: Ints, lengths: Ints, slice_bytes: int) -> tuple[Ints, Ints, Ints]:
+    """Ranges longer than a slice, in pieces of one slice."""
+    if int(lengths.max()) <= slice_bytes:
+        return local, remote, lengths
+    pieces = -(-lengths // slice_bytes)
+    owner = np.repeat(np.arange(len(lengths)), pieces)
+    within = np.arange(len(owner)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    shift = within * slice_bytes
+    rest = lengths[owner] - shift
+    return local[owner] + shift, remote[owner] + shift, np.minimum(rest, slice_bytes)
+
+
+def _borders(lengths: Ints, slice_bytes: int, ranges_max: int) -> list[int]:
+    """Indices at which a new slice begins, with both ends."""
+    ends = np.cumsum(lengths)
+    borders, at, count = [0], 0, len(lengths)
+    while at < count:
+        before = int(ends[at - 1]) if at else 0
+        by_bytes = int(np.searchsorted(ends, before + slice_bytes, side="right"))
+        at = min(max(by_bytes, at + 1), at + ranges_max, count)
+        borders.append(at)
+    return borders

@@ -1,0 +1,72 @@
+"""The seam below the engine: one transport moves slices between our memory and a peer's.
+
+A transport has two sides. As owner it listens and serves peers, asking the region table before it
+touches memory. As client it gives the engine a `Path` per peer. Promises that the contract suite
+checks: every job given to a path ends in exactly one `report`, and after that report nothing of the
+transport touches the job's memory any more.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Protocol
+
+from moonpool.messages.segments import Endpoint, RegionGrant
+from moonpool.transfer.job import Job
+from moonpool.transfer.regions import RegionTable
+from moonpool.transfer.tally import Tally
+
+
+class TransportUnavailable(Exception):
+    """This host cannot run the transport; the text says why. The engine goes on without it."""
+
+
+class Reporter(Protocol):
+    def report(self, job: Job, error: Exception | None, path: str) -> None:
+        """The job has ended: None is success, PathFailed asks for another path, anything else is
+        final. On the loop's thread it takes effect at once."""
+
+    def report_from_thread(self, job: Job, error: Exception | None, path: str) -> None:
+        """The same from any thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the engine gives every transport."""
+
+    name: str
+    host_id: str
+    run_dir: FilePath
+    listen_host: str
+    advertise_host: str
+    table: RegionTable
+    reporter: Reporter
+    loop: asyncio.AbstractEventLoop
+    tally: Tally
+
+
+class Path(Protocol):
+    """One way to one peer. Belongs to the loop, like everything that does not say otherwise."""
+
+    @property
+    def name(self) -> str:
+        """The transport's name."""
+
+    def start(self, job: Job) -> None:
+        """Takes the job. Never blocks."""
+
+
+class Transport(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    async def listen(self) -> list[Endpoint]:
+        """Serves peers from now on. Raises TransportUnavailable, BadTransfer."""
+
+    def path(self, grant: RegionGrant, endpoint: Endpoint) -> Path | None:
+        """The path to the owner of `grant`; None when this transport cannot reach it."""
+
+    def stats(self) -> dict[str, float]: ...
+
+    async def close(self) -> None:
+        """Ends everything, reports every job it still has. No thread, socket or file stays."""

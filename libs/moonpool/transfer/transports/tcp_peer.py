@@ -1,0 +1,146 @@
+"""The client's side of tcp: one path per peer address, with a queue and a few streams."""
+
+import threading
+import time
+
+from moonpool.messages.errors import MoonpoolError
+from moonpool.transfer.errors import PeerLost
+from moonpool.transfer.job import Job, PathFailed
+from moonpool.transfer.lanes import Lanes
+from moonpool.transfer.transports.base import Reporter
+from moonpool.transfer.transports.tcp_stream import ConnectFailed, Stream
+from moonpool.transfer.vectored import StreamBroken
+
+STREAMS_PER_PEER = 2
+IDLE_S = 30.0  # a stream without work closes
+
+
+class TcpPath:
+    """Streams are opened when jobs wait and none is free. Every stream has its own thread, so a
+    peer that hangs keeps nobody else waiting."""
+
+    name = "tcp"
+
+    def __init__(self, peer: str, epoch: str, host: str, port: int, reporter: Reporter) -> None:
+        self._peer = peer
+        self._epoch = epoch
+        self._host = host
+        self._port = port
+        self._reporter = reporter
+        self._lanes: Lanes[Job] = Lanes()
+        self._ready = threading.Condition()
+        self._idle = 0
+        self._streams: dict[Stream, threading.Thread] = {}
+        self._threads: list[threading.Thread] = []  # may still be ending
+        self._closed = False
+
+    def start(self, job: Job) -> None:
+        """Takes the job. Never blocks. Once closed, fails it."""
+        with self._ready:
+            if not self._closed:
+                self._lanes.put(job, job.priority, time.monotonic())
+                if self._idle >= len(self._lanes):
+                    self._ready.notify()
+                elif len(self._streams) < STREAMS_PER_PEER:
+                    self._open_stream()
+                return
+        if job.claim():
+            failed = PathFailed(PeerLost("the transfer engine is closed"))
+            self._reporter.report(job, failed, self.name)
+
+    def _open_stream(self) -> None:
+        stream = Stream(self._peer, self._epoch, self._host, self._port, self._end)
+        name = f"moonpool-tcp-{self._peer}-{len(self._streams)}"
+        thread = threading.Thread(target=self._run, args=(stream,), name=name, daemon=True)
+        self._streams[stream] = thread
+        self._threads = [t for t in self._threads if t.is_alive()]
+        self._threads.append(thread)
+        thread.start()
+
+    def _end(self, job: Job, error: Exception | None) -> None:
+        self._reporter.report_from_thread(job, error, self.name)
+
+    # On a stream's thread.
+
+    def _run(self, stream: Stream) -> None:
+        failure: MoonpoolError | None = None
+        try:
+            stream.connect()
+            self._pump(stream)
+        except ConnectFailed as error:
+            failure = error.cause
+        except (StreamBroken, OSError) as error:
+            stream.fail_all(str(error))
+        finally:
+            stream.close()
+            self._leave(stream, failure)
+
+    def _pump(self, stream: Stream) -> None:
+        """Until idle for long. Raises StreamBroken."""
+        while True:
+            job = self._next(stream)
+            if job is not None:
+                if job.claim():
+                    stream.send(job)
+            elif stream.in_flight:
+                stream.receive()
+            else:
+                return
+
+    def _next(self, stream: Stream) -> Job | None:
+        """A job that may be sent now. None: first take a reply, or go (then the stream is no
+        longer counted on)."""
+        with self._ready:
+            while True:
+                job = self._lanes.take(time.monotonic())
+                if job is not None:
+                    if stream.can_send(job):
+                        return job
+                    self._lanes.put_back(job, job.priority, time.monotonic())
+                    return None
+                if stream.in_flight:
+                    return None
+                if self._closed:
+                    return None
+                self._idle += 1
+                woken = self._ready.wait(IDLE_S)
+                self._idle -= 1
+                if not woken and not len(self._lanes):
+                    self._streams.pop(stream, None)
+                    return None
+
+    def _leave(self, stream: Stream, failure: MoonpoolError | None) -> None:
+        """The stream is over. Jobs that wait get another, or learn why none can be made."""
+        with self._ready:
+            self._streams.pop(stream, None)
+            jobs: list[Job] = []
+            if failure is not None or self._closed:
+                if not self._streams:
+                    jobs = self._lanes.drain()
+            elif len(self._lanes) and not self._streams:
+                self._open_stream()
+        final = failure is not None and not isinstance(failure, PeerLost)
+        for job in jobs:
+            if job.claim():
+                cause = failure or PeerLost("the transfer engine is closed")
+                self._end(job, cause if final else PathFailed(cause))
+
+    # From anywhere.
+
+    @property
+    def streams(self) -> int:
+        return len(self._streams)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._lanes)
+
+    def close(self) -> list[threading.Thread]:
+        """Cuts every stream; the caller joins the threads."""
+        with self._ready:
+            self._closed = True
+            streams = list(self._streams)
+            self._ready.notify_all()
+        for stream in streams:
+            stream.shut()
+        return self._threads
