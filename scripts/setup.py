@@ -27,8 +27,7 @@ DISK_FREE_MIN_BYTES = 3 << 30
 
 LIST_INSTALLED = (
     "import importlib.metadata as m, json;"
-    "print(json.dumps({d.metadata['Name']: [d.version, d.read_text('direct_url.json') or '']"
-    " for d in m.distributions()}))"
+    "print(json.dumps({d.metadata['Name']: d.version for d in m.distributions()}))"
 )
 
 
@@ -97,12 +96,12 @@ def make_venv() -> None:
     venv.create(VENV, with_pip=True)
 
 
-def installed() -> dict[str, tuple[str, str]]:
-    """Canonical name -> (version, direct_url.json) of what the venv holds."""
+def installed() -> dict[str, str]:
+    """Canonical name -> version of what the venv holds."""
     listing = subprocess.run(
         [str(PYTHON), "-c", LIST_INSTALLED], check=True, capture_output=True, text=True
     )
-    return {canonical(k): (v[0], v[1]) for k, v in json.loads(listing.stdout).items()}
+    return {canonical(name): version for name, version in json.loads(listing.stdout).items()}
 
 
 def pip(arguments: list[str], *, expect: int = 0) -> None:
@@ -130,7 +129,7 @@ def pip(arguments: list[str], *, expect: int = 0) -> None:
 
 def install_locked(pins: dict[str, str]) -> None:
     have = installed()
-    missing = [name for name, version in pins.items() if have.get(name, ("",))[0] != version]
+    missing = [name for name, version in pins.items() if have.get(name) != version]
     if not missing:
         return
     say(f"installing {len(missing)} of {len(pins)} packages")
@@ -139,7 +138,7 @@ def install_locked(pins: dict[str, str]) -> None:
 
 def install_torch(choice: str, pins: dict[str, str]) -> None:
     wanted = read_pins(TORCH_PIN)["torch"]
-    have = installed().get("torch", ("",))[0]
+    have = installed().get("torch", "")
     build = torch_build.choose(choice, wanted, have)
     if build is None:
         return
@@ -157,17 +156,23 @@ def install_torch(choice: str, pins: dict[str, str]) -> None:
     say(f"  torch {shown.stdout.strip()}")
 
 
+def project_installed() -> bool:
+    """True when this checkout is what the venv imports, and its command is there."""
+    probe = "import moonpool, services.cli; print(moonpool.__file__)"
+    asked = subprocess.run(
+        [str(PYTHON), "-I", "-c", probe], capture_output=True, text=True, cwd="/", check=False
+    )
+    ours = asked.returncode == 0 and Path(asked.stdout.strip()).is_relative_to(ROOT)
+    return ours and (VENV / "bin" / "moonpool").exists()
+
+
 def install_project() -> None:
-    direct_url = installed().get("moonpool", ("", ""))[1]
-    try:
-        where = json.loads(direct_url or "{}")
-    except ValueError:
-        where = {}
-    editable = bool(where.get("dir_info", {}).get("editable"))
-    if editable and where.get("url") == ROOT.as_uri() and (VENV / "bin" / "moonpool").exists():
+    if project_installed():
         return
     say("installing moonpool itself (editable)")
     pip(["--no-deps", "--no-build-isolation", "-e", str(ROOT)])
+    if not project_installed():
+        raise SetupError(f"moonpool was installed from {ROOT} but can't be imported")
 
 
 def main() -> int:

@@ -1,0 +1,8 @@
+"""The command line `moonpool`: starts a mesh on this machine, talks to one, looks into one.
+
+It is the one place that may start any service, by command line; it imports none of them.
+"""
+
+from services.cli.main import main
+
+__all__ = ["main"]
