@@ -3,6 +3,6 @@
 It is the one place that may start any service, by command line; it imports none of them.
 """
 
-from services.cli.main import main
+from services.cli.program import main
 
 __all__ = ["main"]

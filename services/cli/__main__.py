@@ -2,6 +2,6 @@
 
 import sys
 
-from services.cli.main import main
+from services.cli.program import main
 
 sys.exit(main())

@@ -10,7 +10,7 @@ BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 STEADY_AFTER_S = 60.0  # a life this long makes the next failure the first again
 
 
-class _Lives:
+class Lives:
     """How often each process failed in a row."""
 
     def __init__(self) -> None:
@@ -30,14 +30,14 @@ class _Lives:
 
 async def supervise(mesh: LocalMesh, say: Callable[[str], None]) -> None:
     """Until cancelled. Processes wait for their turn independently of one another."""
-    lives = _Lives()
+    lives = Lives()
     async with asyncio.TaskGroup() as group:
         while True:
             child = await mesh.ended()
             group.create_task(_revive(mesh, child, lives, say))
 
 
-async def _revive(mesh: LocalMesh, child: Child, lives: _Lives, say: Callable[[str], None]) -> None:
+async def _revive(mesh: LocalMesh, child: Child, lives: Lives, say: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
     delay_s = lives.delay_s(child.name, loop.time())
     say(f"{child.name} ended with {child.returncode}; starting it again in {delay_s:g} s")

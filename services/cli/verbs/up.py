@@ -72,7 +72,7 @@ class _Progress:
             return
 
 
-def _counts(given: argparse.Namespace) -> dict[str, int]:
+def counts_of(given: argparse.Namespace) -> dict[str, int]:
     """Processes per role; `--colocated` alone means no separate prefill and decode."""
     counts = {role: getattr(given, role) for role in ROLES}
     alone = counts["colocated"] and counts["prefill"] is None and counts["decode"] is None
@@ -88,7 +88,7 @@ def _mesh(given: argparse.Namespace, progress: _Progress) -> "LocalMesh":
 
     env = {k: v for k, v in os.environ.items() if k.startswith("MOONPOOL_")}
     port = given.port if given.port is not None else int(env.get("MOONPOOL_HTTP_PORT", PORT))
-    counts = _counts(given)
+    counts = counts_of(given)
     return LocalMesh(
         prefill=counts["prefill"],
         decode=counts["decode"],

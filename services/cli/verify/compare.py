@@ -55,7 +55,7 @@ class Verdict:
 
     @property
     def near_tie(self) -> bool:
-        return not self.equal and self.gap <= self.resolvable
+        return not self.equal and self.resolvable > 0 and self.gap <= self.resolvable
 
     @property
     def ok(self) -> bool:
@@ -84,7 +84,9 @@ def compare(
         drift = _logprob_difference(position, mesh, at)
         verdict.logprob_difference_max = max(verdict.logprob_difference_max, drift)
         if not _same_token(position, mesh, at):
-            logit = position.logits.get(mesh.texts[at], -math.inf)
+            rival = mesh.texts[at]
+            known = rival != position.text  # two tokens of one text can't be told apart here
+            logit = position.logits.get(rival, -math.inf) if known else -math.inf
             verdict.first_difference = at
             verdict.gap = position.best_logit - logit
             verdict.resolvable = resolvable_gap(position.best_logit, dtype)
