@@ -14,16 +14,8 @@ import numpy as np
 from moonpool.bus import Endpoint, MemoryBroker, MemoryBus
 from moonpool.instance.start import run_instance
 from moonpool.kv import block_keys, chain_root, pack_keys
-from moonpool.messages import (
-    InstanceId,
-    MoonpoolError,
-    NodeId,
-    RequestId,
-    Subjects,
-    TenantId,
-    decode,
-    encode,
-)
+from moonpool.messages import InstanceId, MoonpoolError, NodeId, RequestId, Subjects, TenantId
+from moonpool.messages.codec import decode, encode
 from moonpool.messages.decode import ReserveReply, ReserveRequest
 from moonpool.messages.plan import Plan, PrefixRun
 from moonpool.messages.prefill import CancelRequest, SubmitReply, SubmitRequest

@@ -3,7 +3,8 @@
 from moonpool.instance.effects import Emit, Ended
 from moonpool.instance.links import Links
 from moonpool.instance.sequence import Sequence
-from moonpool.messages import InstanceId, MoonpoolError, encode
+from moonpool.messages import InstanceId, MoonpoolError
+from moonpool.messages.codec import encode
 from moonpool.messages.tokens import Timings, TokenEvent
 
 

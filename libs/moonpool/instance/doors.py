@@ -10,7 +10,8 @@ from moonpool.instance.links import Links
 from moonpool.instance.prompts import Prompts
 from moonpool.instance.sequence import Phase, Sequence
 from moonpool.kv import unpack_keys
-from moonpool.messages import CallerError, CapacityError, CorruptionError, decode, encode
+from moonpool.messages import CallerError, CapacityError, CorruptionError
+from moonpool.messages.codec import decode, encode
 from moonpool.messages.decode import ReserveReply, ReserveRequest, StartReply, StartRequest
 from moonpool.messages.errors import ErrorInfo
 from moonpool.messages.prefill import CancelRequest, SubmitReply, SubmitRequest

@@ -15,7 +15,8 @@ from moonpool.instance.layers import LayersArrived
 from moonpool.instance.links import Links
 from moonpool.instance.sequence import Sequence
 from moonpool.kv import pack_keys
-from moonpool.messages import MoonpoolError, decode, encode
+from moonpool.messages import MoonpoolError
+from moonpool.messages.codec import decode, encode
 from moonpool.messages.plan import PrefixRun
 from moonpool.messages.store import (
     GetEndReply,

@@ -12,7 +12,8 @@ from moonpool.instance.links import Links
 from moonpool.instance.push import PromptPush
 from moonpool.instance.sequence import Phase, Sequence
 from moonpool.instance.store_writer import Put, StoreWriter
-from moonpool.messages import MoonpoolError, PeerError, decode, encode, error_from
+from moonpool.messages import MoonpoolError, PeerError, error_from
+from moonpool.messages.codec import decode, encode
 from moonpool.messages.decode import StartReply, StartRequest
 from moonpool.messages.ids import RequestId
 from moonpool.messages.prefill import CancelRequest, SubmitRequest

@@ -8,7 +8,7 @@ from moonpool.bus import Endpoint
 from moonpool.instance.core import InstanceCore
 from moonpool.instance.links import Links
 from moonpool.kv import BlockKey, unpack_keys
-from moonpool.messages import decode, encode
+from moonpool.messages.codec import decode, encode
 from moonpool.messages.segments import RegionGrant
 from moonpool.messages.store import (
     GetEndReply,

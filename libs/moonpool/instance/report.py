@@ -7,7 +7,7 @@ from moonpool.instance.doors import Doors
 from moonpool.instance.links import Links
 from moonpool.instance.reads import PoolReads
 from moonpool.instance.sequence import Phase
-from moonpool.messages import encode
+from moonpool.messages.codec import encode
 from moonpool.messages.load import LoadReport
 from moonpool.telemetry import names
 

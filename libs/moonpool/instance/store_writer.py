@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from moonpool.instance.fetch import settle
 from moonpool.instance.links import Links
 from moonpool.kv import BlockKey
-from moonpool.messages import MoonpoolError, decode, encode
+from moonpool.messages import MoonpoolError
+from moonpool.messages.codec import decode, encode
 from moonpool.messages.ids import NodeId, TenantId
 from moonpool.messages.store import (
     PutEndItem,

@@ -1,10 +1,10 @@
 """What travels on NATS: one file per receiver, one codec.
 
 Frozen msgspec structs for internal subjects; `audit.py` and `metrics.py` are the public JSON
-contracts. Import the module of the receiver you talk to. Nothing here does I/O.
+contracts. Import the module of the receiver you talk to, and `codec` for bytes. Nothing here does I/O.
 """
 
-from moonpool.messages.codec import MalformedMessage, decode, encode
+from moonpool.messages.codec import MalformedMessage
 from moonpool.messages.errors import (
     Blame,
     BugError,
@@ -36,7 +36,5 @@ __all__ = [
     "Subjects",
     "TenantId",
     "check_id",
-    "decode",
-    "encode",
     "error_from",
 ]
