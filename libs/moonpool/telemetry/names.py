@@ -64,6 +64,11 @@ PROMPT_LENGTH = HistogramSpec("moonpool_prompt_length_tokens", "Length of prompt
 GATEWAY_OVERHEAD_SECONDS = HistogramSpec(
     "moonpool_gateway_overhead_seconds", "From request in to plan asked for.", _SHORT_S
 )
+CACHED_TOKENS = CounterSpec(
+    "moonpool_cached_tokens_total",
+    "Prompt tokens of users' requests that were not computed, by the tier they came from.",
+    ("tier",),
+)
 FAILOVERS = CounterSpec(
     "moonpool_failovers_total", "Answers continued on another instance, by cause.", ("cause",)
 )

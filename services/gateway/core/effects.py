@@ -59,6 +59,7 @@ class SendCancel:
 
     door: Door
     attempt: int
+    writer_stopped: bool  # to a decode: no prefill was ever asked, so nobody writes there
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,10 +34,11 @@ from services.gateway.core.effects import (
 from services.gateway.core.errors import ApiError, Refused, TooLate, Unavailable, from_info
 from services.gateway.core.intake import Intake
 from services.gateway.core.job import Job, Text
-from services.gateway.core.watch import Alarm, Watch
+from services.gateway.core.watch import GONE, Alarm, Watch
 
 RESERVE_TTL_S = 120.0  # a reservation outlives a prefill's queue, not the request
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 1.0  # between plans, while an answer under way finds no place
+DECODE_FAULTS = frozenset({"decode_lost", "push_failed"})  # prefill says so about the decode
 PLANS_MAX = 64  # of one request; a bound on going round in circles, never met in practice
 
 
@@ -63,6 +64,7 @@ class Facts:
     attempts: int = 0  # plans that were tried
     accepted: int = 0  # submits that were taken up
     plans: list[Plan] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)  # why plans[i] ended early
     cached: dict[str, int] = field(default_factory=dict)  # tier -> tokens, as the first tokens said
     timings: dict[InstanceId, Timings] = field(default_factory=dict)
     refusal: str = ""  # code of the last refusal or failure
@@ -78,9 +80,9 @@ class Life:
         self.facts = Facts()
         self._intake = Intake()
         self._plan: Plan | None = None
-        self._reservation: ReserveReply | None = None
         self._watch = Watch(limits.silence_s)
         self._touched: set[Door] = set()  # may hold something of the current attempt
+        self._writing = False  # a prefill may have taken the current attempt up
         self._excluded: set[InstanceId] = set()
         self._trouble: ErrorInfo | None = None  # why there is another attempt
         self._patient_until_s = 0.0  # refusals are waited out: an answer is under way
@@ -137,6 +139,7 @@ class Life:
         assert self._plan is not None
         refusal = reply if isinstance(reply, ErrorInfo) else reply.refusal
         if refusal is not None:
+            self._writing = isinstance(reply, ErrorInfo) and reply.code != GONE
             return self._turned_away(Door(PREFILL, self._plan.prefill), refusal, now_s)
         self._streaming()
         return []
@@ -207,7 +210,8 @@ class Life:
 
     def _ask_plan(self, delay_s: float) -> AskPlan:
         self.stage = Stage.PLAN
-        self._plan = self._reservation = None
+        self._plan = None
+        self._writing = False
         self.facts.attempts += 1
         message = PlanRequest(
             request=self.job.request,
@@ -225,8 +229,8 @@ class Life:
     def _submit(self, reservation: ReserveReply | None, now_s: float) -> list[Effect]:
         assert self._plan is not None
         self.stage = Stage.SUBMIT
-        self._reservation = reservation
         self._touched.add(Door(PREFILL, self._plan.prefill))
+        self._writing = True
         self._watch.begin(self._plan, now_s)
         message = SubmitRequest(
             request=self.job.request,
@@ -272,7 +276,10 @@ class Life:
         info = event.error or ErrorInfo(
             "cancelled", Blame.PEER, f"{event.source} gave the request up", elsewhere=True
         )
-        doors = frozenset(d for d in self._watch.doors if d.instance == event.source)
+        culprit = event.source
+        if info.code in DECODE_FAULTS and self._plan is not None:
+            culprit = self._plan.decode
+        doors = frozenset(d for d in self._watch.doors if d.instance == culprit)
         if not info.elsewhere:
             return self._end("error", from_info(info))
         return self._move_on(doors, info, now_s)
@@ -299,8 +306,9 @@ class Life:
         self.facts.refusal = info.code
         if self.facts.attempts >= PLANS_MAX:
             return self._end("error", _gave_up(info))
-        effects = self._cancels(dead=doors if info.code == "no_responder" else frozenset())
+        effects = self._cancels(dead=doors if info.code == GONE else frozenset())
         self._trouble = info
+        self.facts.failures.append(info.code)
         self._excluded |= {door.instance for door in doors}
         self.attempt += 1
         self._intake.reset()
@@ -319,18 +327,23 @@ class Life:
     def _cancels(self, dead: frozenset[Door] = frozenset()) -> list[Effect]:
         doors = sorted(self._touched - dead, key=lambda door: door.side)
         self._touched.clear()
-        return [SendCancel(door, self.attempt) for door in doors]
+        return [
+            SendCancel(door, self.attempt, door.side == DECODE and not self._writing)
+            for door in doors
+        ]
 
     def _end(self, finish: str, error: ApiError | None = None) -> list[Effect]:
         effects = self._cancels()
         self.stage = Stage.DONE
         if error is not None:
             self.facts.refusal = error.code
+            if len(self.facts.failures) < len(self.facts.plans):
+                self.facts.failures.append(error.code)
         return [*effects, End(finish, error)]
 
 
 def _lost(name: str) -> ErrorInfo:
-    return ErrorInfo("no_responder", Blame.PEER, f"{name} is gone", elsewhere=True)
+    return ErrorInfo(GONE, Blame.PEER, f"{name} is gone", elsewhere=True)
 
 
 def _silent(name: str) -> ErrorInfo:

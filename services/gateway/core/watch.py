@@ -14,6 +14,7 @@ from moonpool.messages.plan import Plan
 from services.gateway.core.effects import DECODE, PREFILL, AskPing, Door
 
 PING_AFTER_S = 1.0
+GONE = "no_responder"  # code of the bus: nobody serves the subject
 
 
 class Alarm(StrEnum):
@@ -62,7 +63,7 @@ class Watch:
         if lost is None:
             self._alive_s[door] = now_s
             return False
-        return lost.code == "no_responder"
+        return lost.code == GONE
 
     def tick(self, now_s: float, attempt: int, gap: bool) -> tuple[Alarm, frozenset[Door]]:
         """An alarm and whom it is about; pings to send are in `pings`."""

@@ -1,0 +1,67 @@
+"""The gateway as a process: what starts in which order, what runs, and how it ends.
+
+HTTP answers from the first moment (`/live`, and 503 with the reason elsewhere), while the tokenizer
+is found and loaded. At the end new requests are refused first, then those under way get some time.
+"""
+
+import asyncio
+from pathlib import Path
+
+from moonpool.engine.fetch import resolve_model
+from moonpool.runtime import Change, ChangeKind, Heart, Members, ServiceContext
+from moonpool.settings import GatewaySettings
+from services.gateway.gateway import Gateway
+from services.gateway.routes import create_app
+from services.gateway.server import HttpServer, listen
+from services.gateway.text_model import TextModel, load_text_model
+
+DRAIN_S = 8.0  # for requests under way, at the end
+FLUSH_S = 3.0  # for audit events and cancels that wait, at the end
+
+
+async def run_gateway(context: ServiceContext[GatewaySettings]) -> None:
+    """Until cancelled. Raises what stops the start: a taken port, bad keys, an unusable model."""
+    settings = context.settings
+    members = Members(
+        context.bus,
+        context.subjects,
+        context.clock,
+        on_change=lambda change: _changed(gateway, change),
+    )
+    gateway = Gateway(context, members)
+    server = HttpServer(create_app(gateway), listen(settings.http_host, settings.http_port))
+    heart = Heart(context.bus, context.subjects, context.clock, context.registration())
+    context.log.info("listening", extra={"url": f"http://{settings.http_host}:{server.port}"})
+    async with members, heart, asyncio.TaskGroup() as group:
+        auditing = group.create_task(gateway.audit.run(), name="audit")
+        serving = asyncio.get_running_loop().create_task(server.run(), name="http")
+        try:
+            name, text = await _load(context)
+            gateway.serve_model(name, text)
+            heart.set_state("ready")
+            await asyncio.wait({serving})
+            serving.result()
+        finally:
+            gateway.draining = True
+            heart.set_state("draining")
+            await server.stop(serving, DRAIN_S)
+            auditing.cancel()
+            await gateway.audit.flush(FLUSH_S)
+            await gateway.close(FLUSH_S)
+
+
+async def _load(context: ServiceContext[GatewaySettings]) -> tuple[str, TextModel]:
+    """The model's name and its text side; fetched first when it is not on this machine yet."""
+
+    def find() -> tuple[str, Path]:
+        files = resolve_model(context.settings.model, progress=context.log.info)
+        return files.name, files.path
+
+    name, path = await asyncio.to_thread(find)
+    return name, await asyncio.to_thread(load_text_model, path)
+
+
+def _changed(gateway: Gateway, change: Change) -> None:
+    """Whoever left or started anew can give no more tokens."""
+    if change.kind in (ChangeKind.LEFT, ChangeKind.FORGOTTEN):
+        gateway.mesh.gone(change.member.id)
