@@ -18,6 +18,7 @@ from services.conductor.match import Match
 from services.conductor.places import Place
 
 _PAST_EPOCHS_MAX = 8  # remembered per owner, so that a late message of an old life is known as one
+_PAST_OWNERS_MAX = 4096
 _KEPT_EVENTS_MAX = 4096  # kept during one snapshot; more, or more bytes, and it starts again
 _KEPT_BYTES_MAX = 32 << 20
 
@@ -74,27 +75,26 @@ class Holdings:
             self.stale_events += 1
             return False
         if stream:
-            self.end_life(owner)
+            self.end_life(owner, final=True)
         self._streams[owner] = Stream(owner, epoch)
         return True
 
-    def end_life(self, owner: OwnerId) -> int:
-        """Erases all that `owner` held (dead, gone or restarted). Returns how many replicas."""
+    def end_life(self, owner: OwnerId, *, final: bool) -> int:
+        """Erases all that `owner` held; the number of replicas. After a `final` end (a restart, a
+        goodbye) the epoch cannot come back; after a mere silence it can, and starts empty."""
         stream = self._streams.pop(owner, None)
         if stream is None:
             return 0
-        past = self._past.setdefault(owner, deque(maxlen=_PAST_EPOCHS_MAX))
-        past.append(stream.epoch)
+        if final:
+            past = self._past.setdefault(owner, deque(maxlen=_PAST_EPOCHS_MAX))
+            past.append(stream.epoch)
+            while len(self._past) > _PAST_OWNERS_MAX:
+                del self._past[next(iter(self._past))]
         erased = sum(place.blocks for place in stream.places.values())
         self._retire(stream.places)
         self._retire(stream.loading)
         self._unusable.discard(owner)
         return erased
-
-    def forget(self, owner: OwnerId) -> None:
-        """Drops even the memory of past epochs, once no late message can come any more."""
-        if owner not in self._streams:
-            self._past.pop(owner, None)
 
     def set_usable(self, owner: OwnerId, usable: bool) -> None:
         """A suspect owner's blocks stay in the index but are not chosen."""
@@ -183,7 +183,7 @@ class Holdings:
             return PageResult.RESTART
         if stream.cut_seq < 0:
             stream.cut_seq = page.seq
-        if page.epoch != epoch or page.seq != stream.cut_seq or stream.overflowed:
+        if page.epoch != epoch or stream.overflowed:
             self.abandon_snapshot(page.owner, epoch)
             if page.epoch != epoch:  # it restarted: proof that the old life is over
                 self.begin_life(page.owner, page.epoch)
@@ -253,6 +253,9 @@ class Holdings:
                 for place in stream.places.values():
                     mask |= place.bit
         return mask
+
+    def owners(self) -> list[OwnerId]:
+        return list(self._streams)
 
     def epoch(self, owner: OwnerId) -> str | None:
         stream = self._streams.get(owner)

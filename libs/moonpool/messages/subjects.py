@@ -12,6 +12,10 @@ class Subjects:
         return f"{self.prefix}.conductor.plan"
 
     @property
+    def conductor_status(self) -> str:
+        return f"{self.prefix}.conductor.status"
+
+    @property
     def hello(self) -> str:
         return f"{self.prefix}.registry.hello"
 

@@ -141,6 +141,14 @@ INDEX_BLOCKS = GaugeSpec("moonpool_index_blocks", "Replicas known to the index."
 INDEX_RESYNCS = CounterSpec(
     "moonpool_index_resyncs_total", "Snapshots fetched from owners, by cause.", ("cause",)
 )
+PREDICTION_ERROR = GaugeSpec(
+    "moonpool_prediction_error_ratio",
+    "|predicted - actual| / actual of the last predictions, by model and quantile.",
+    ("model", "quantile"),
+)
+PREDICTED_TTFT_SECONDS = HistogramSpec(
+    "moonpool_predicted_ttft_seconds", "Time to first token that plans predicted.", _LATENCY_S
+)
 MEMBERS = GaugeSpec("moonpool_members", "Members of the mesh.", ("role", "state"))
 
 # Every service

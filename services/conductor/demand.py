@@ -1,0 +1,44 @@
+"""Demand: what one request needs, in blocks, tokens and promises."""
+
+from dataclasses import dataclass
+
+from moonpool.messages.ids import InstanceId
+from moonpool.messages.plan import PlanRequest
+from moonpool.messages.registry import ModelRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A plan request next to the model record it is about."""
+
+    prompt_tokens: int  # >= 1
+    block_tokens: int
+    block_bytes: int
+    exclude: frozenset[InstanceId]
+    slo_ttft_s: float  # > 0
+    slo_tbt_s: float  # > 0
+
+    @classmethod
+    def of(
+        cls, request: PlanRequest, model: ModelRecord, slo_ttft_s: float, slo_tbt_s: float
+    ) -> "Demand":
+        """Promises that the request leaves at 0 are the mesh's own."""
+        return cls(
+            prompt_tokens=max(1, request.prompt_tokens),
+            block_tokens=model.block_tokens,
+            block_bytes=model.block_bytes,
+            exclude=frozenset(request.exclude),
+            slo_ttft_s=request.slo_ttft_s or slo_ttft_s,
+            slo_tbt_s=request.slo_tbt_s or slo_tbt_s,
+        )
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the whole prompt and the first new token, a partial tail included."""
+        return self.prompt_tokens // self.block_tokens + 1
+
+    def split(self, cached_blocks: int) -> tuple[int, int]:
+        """(new, cached) tokens when the leading blocks need no compute. The last token is always
+        computed: the first answer token comes from it."""
+        cached = min(cached_blocks * self.block_tokens, self.prompt_tokens - 1)
+        return self.prompt_tokens - cached, cached

@@ -1,0 +1,85 @@
+"""Sources: from whom one instance would read each segment of a prefix, and at what price."""
+
+from collections.abc import Callable, Sequence
+
+from moonpool.messages.ids import OwnerId
+from services.conductor.bandwidth import TransferPredictor
+from services.conductor.match import Match
+from services.conductor.places import Place
+from services.conductor.reuse import Step
+
+_LOOKED_MAX = 32  # places of one segment that are looked at
+_SHORTLIST_MAX = 4  # of them, best by tier and idleness; one on the reader's own host besides
+_TIER_ORDER = {"hbm": 0, "dram": 0, "nvme": 1, "oss": 2}
+
+
+class Sources:
+    """The holders of one match, for one plan."""
+
+    def __init__(
+        self,
+        match: Match,
+        places_of: Callable[[int], Sequence[Place]],
+        host_of: Callable[[str], str],
+        wait_s: Callable[[str], float],
+        transfers: TransferPredictor,
+        block_bytes: int,
+        rotation: int,
+    ) -> None:
+        self._match = match
+        self._places_of = places_of
+        self._host_of = host_of
+        self._wait_s = wait_s
+        self._transfers = transfers
+        self._block_bytes = block_bytes
+        self._rotation = rotation
+        self._shortlists: dict[int, tuple[list[Place], dict[str, Place]]] = {}
+
+    def steps(self, target: str, host: str, own_bit: int) -> list[Step]:
+        """How `target` would read the whole match: its own blocks where it has them, else the
+        source that is done first; it stays with one source while that holds the next segment."""
+        steps: list[Step] = []
+        for segment in self._match.segments:
+            if segment.mask & own_bit:
+                steps.append(Step(segment.start, segment.end, OwnerId(target), "hbm", 0.0, 0.0))
+                continue
+            shortlist, by_host = self._shortlist(segment.mask & ~own_bit)
+            near = by_host.get(host)
+            best: Step | None = None
+            best_s = 0.0
+            for place in (near, *shortlist) if near else shortlist:
+                step = self._step(segment.start, segment.end, place, target, host, steps)
+                took_s = step.lead_s + (step.end - step.start) * step.block_s
+                if best is None or took_s < best_s:
+                    best, best_s = step, took_s
+            if best is None:
+                break
+            steps.append(best)
+        return steps
+
+    def _step(
+        self, start: int, end: int, place: Place, target: str, host: str, before: list[Step]
+    ) -> Step:
+        same_host = self._host_of(place.owner) == host
+        rate = self._transfers.bandwidth(place.owner, target, place.tier, same_host)
+        going_on = (
+            bool(before) and before[-1].owner == place.owner and before[-1].tier == place.tier
+        )
+        lead_s = 0.0
+        if not going_on:
+            lead_s = self._transfers.latency(place.tier, same_host) + self._wait_s(place.owner)
+        return Step(start, end, place.owner, place.tier, self._block_bytes / rate, lead_s)
+
+    def _shortlist(self, mask: int) -> tuple[list[Place], dict[str, Place]]:
+        known = self._shortlists.get(mask)
+        if known is not None:
+            return known
+        places = list(self._places_of(mask))
+        turn = self._rotation % len(places) if places else 0
+        places = (places[turn:] + places[:turn])[:_LOOKED_MAX]
+        places.sort(key=lambda p: (_TIER_ORDER.get(p.tier, 3), self._wait_s(p.owner)))
+        by_host: dict[str, Place] = {}
+        for place in places:
+            by_host.setdefault(self._host_of(place.owner), place)
+        known = self._shortlists[mask] = (places[:_SHORTLIST_MAX], by_host)
+        return known
