@@ -1,7 +1,7 @@
 """What travels on NATS: one file per receiver, one codec.
 
 Frozen msgspec structs for internal subjects; `audit.py` and `metrics.py` are the public JSON
-contracts. Import the module of the receiver you talk to, and `codec` for bytes. Nothing here does I/O.
+contracts. Import the receiver's module, and `codec` for the bytes. Nothing here does I/O.
 """
 
 from moonpool.messages.codec import MalformedMessage
