@@ -6,7 +6,8 @@ from typing import TypeVar
 import msgspec
 
 from moonpool.bus import Endpoint, Handler
-from moonpool.messages import Subjects, decode, encode
+from moonpool.messages import Subjects
+from moonpool.messages.codec import decode, encode
 from moonpool.messages.store import (
     DrainRequest,
     GetEndRequest,

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from moonpool.clock import Clock
 from moonpool.kv import BlockKey, unpack_keys
-from moonpool.messages import encode
+from moonpool.messages.codec import encode
 from moonpool.messages.ids import check_id
 from moonpool.messages.store import (
     DrainReply,
@@ -29,7 +29,7 @@ from moonpool.messages.store import (
     StatsReply,
     StatsRequest,
 )
-from moonpool.transfer.regions import LocalRegion
+from moonpool.transfer import LocalRegion
 from services.store.checking import Checker
 from services.store.core import StoreCore
 from services.store.errors import BadRequest

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from moonpool.bus import BusUnavailable
-from moonpool.messages import encode
+from moonpool.messages.codec import encode
 from moonpool.messages.load import LoadReport
 from moonpool.runtime import ServiceContext
 from moonpool.settings import StoreSettings

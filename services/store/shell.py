@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from moonpool.bus import NoResponder, RequestTimeout
 from moonpool.cache import make_policy
 from moonpool.kv import BlockKey
-from moonpool.messages import encode
+from moonpool.messages.codec import encode
 from moonpool.messages.errors import CallerError
 from moonpool.messages.store import StatsRequest
 from moonpool.runtime import EventPublisher, Heart, ServiceContext, say_hello

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from moonpool.messages.segments import RegionGrant
 from moonpool.messages.store import PutSlot
-from moonpool.transfer import TransferTimeout
-from moonpool.transfer.regions import LocalRegion
+from moonpool.transfer import LocalRegion, TransferTimeout
 
 WITHDRAW_S = 0.05  # how long one look takes whether a late writer is out; it is looked at again
 

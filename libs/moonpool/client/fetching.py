@@ -1,0 +1,78 @@
+"""Getting values from one node: read, verified, and only then believed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from moonpool.client.blocks import BlockStore
+from moonpool.client.errors import CorruptValue, LeaseLost
+from moonpool.client.get_session import GetSession
+from moonpool.client.staging import Staging
+from moonpool.client.values import unframe
+from moonpool.kv import BlockKey
+from moonpool.messages import MoonpoolError, TenantId
+from moonpool.transfer.base import Priority
+
+BATCH_BYTES = 64 << 20  # of values read together
+
+
+@dataclass(frozen=True, slots=True)
+class GetResult:
+    """A value, or why there is none; neither is a miss."""
+
+    value: bytes | None = None
+    error: MoonpoolError | None = None
+
+    def unwrap(self) -> bytes | None:
+        """The value or None. Raises the error."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+async def fetch_from(
+    blocks: BlockStore, staging: Staging, node: str, tenant: TenantId, keys: Sequence[BlockKey]
+) -> list[GetResult]:
+    """One result per key. A node that fails gives its error to every key."""
+    if not keys:
+        return []
+    try:
+        async with await blocks.open_get(node, tenant, keys) as get:
+            results = [GetResult()] * len(keys)
+            for part in _parts(get):
+                for index, result in (await _read(get, staging, part)).items():
+                    results[index] = result
+            if not await get.finish():
+                late = LeaseLost(f"the lease on {node} ran out before the read was over")
+                results = [GetResult(error=late) if r.value is not None else r for r in results]
+            return results
+    except MoonpoolError as error:
+        return [GetResult(error=error)] * len(keys)
+
+
+async def _read(get: GetSession, staging: Staging, part: list[int]) -> dict[int, GetResult]:
+    async with staging.places([get.slots[i].size_bytes for i in part]) as places:
+        targets = dict(zip(part, places, strict=True))
+        corrupt = await get.read_all(targets, Priority.FOREGROUND)
+        out: dict[int, GetResult] = {}
+        for index, (region, offset) in targets.items():
+            if index in corrupt:
+                text = f"{get.keys[index].hex()} on {get.node} is damaged"
+                out[index] = GetResult(error=CorruptValue(text))
+            else:
+                view = region.view[offset : offset + get.slots[index].size_bytes]
+                out[index] = GetResult(unframe(view))
+        return out
+
+
+def _parts(get: GetSession) -> list[list[int]]:
+    """The hits, in groups of bounded size."""
+    parts: list[list[int]] = []
+    room_bytes = 0
+    for index in get.hits:
+        size_bytes = get.slots[index].size_bytes
+        if not parts or size_bytes > room_bytes:
+            parts.append([])
+            room_bytes = BATCH_BYTES
+        parts[-1].append(index)
+        room_bytes -= size_bytes
+    return parts

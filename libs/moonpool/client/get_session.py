@@ -1,0 +1,159 @@
+"""Reading blocks of one owner under a lease: layers as they are wanted, each verified."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from moonpool.bus import NoResponder, RequestTimeout
+from moonpool.client.errors import LeaseLost, SessionOver
+from moonpool.client.node_calls import NodeCalls
+from moonpool.client.put_session import Place
+from moonpool.kv import BlockKey
+from moonpool.kv.checksum import CHECKSUM_BYTES, bad_chunks
+from moonpool.messages import TenantId
+from moonpool.messages.store import GetSlot
+from moonpool.transfer.base import (
+    Op,
+    Priority,
+    RemoteRegion,
+    TransferEngineProtocol,
+    TransferRequest,
+)
+
+INLINE_BYTES = 256 << 10  # verified at once: a thread costs more
+
+
+class GetSession:
+    """Made by `BlockStore.open_get`. What was read counts only once `finish` has said True."""
+
+    def __init__(
+        self,
+        calls: NodeCalls,
+        transfer: TransferEngineProtocol,
+        node: str,
+        tenant: TenantId,
+        keys: list[BlockKey],
+        slots: list[GetSlot],
+        lease: int,
+        remote: RemoteRegion | None,
+        ends_s: float,
+    ) -> None:
+        self.node = node
+        self.keys = keys
+        self.slots = slots
+        self.corrupt: set[int] = set()  # indices found corrupt so far
+        self._calls = calls
+        self._transfer = transfer
+        self._tenant = tenant
+        self._lease = lease  # 0: none
+        self._remote = remote
+        self._ends_s = ends_s
+
+    @property
+    def hits(self) -> list[int]:
+        """Indices of the keys that can be read."""
+        return [i for i, slot in enumerate(self.slots) if slot.status == "hit"]
+
+    async def read_chunks(
+        self,
+        first: int,
+        last: int,
+        targets: Mapping[int, Place],
+        priority: Priority = Priority.FOREGROUND,
+    ) -> dict[int, list[int]]:
+        """Reads chunks (layers) `[first, last)` of the objects with these indices, and verifies
+        them. Returns the bad chunks by index: empty when all is well. Raises SessionOver, LeaseLost
+        and the transfer library's errors; afterwards the local memory is no longer written."""
+        if not self._lease or self._remote is None:
+            raise SessionOver(f"the get on {self.node} is over")
+        left_s = self._ends_s - time.monotonic()
+        if left_s <= 0:
+            raise LeaseLost(f"the lease on {self.node} ran out; renew it sooner")
+        requests = []
+        for index, (region, offset) in targets.items():
+            slot = self.slots[index]
+            start, length = first * slot.chunk_bytes, (last - first) * slot.chunk_bytes
+            requests.append(
+                TransferRequest(
+                    Op.READ, region, offset + start, self._remote, slot.offset + start, length
+                )
+            )
+        if requests:
+            await self._transfer.submit(requests, priority=priority, deadline_s=left_s)
+        size_bytes = sum(request.length for request in requests)
+        if size_bytes <= INLINE_BYTES:
+            bad = self._verify(first, last, targets)
+        else:
+            bad = await asyncio.to_thread(self._verify, first, last, targets)
+        self.corrupt |= bad.keys()
+        return bad
+
+    async def read_all(
+        self, targets: Mapping[int, Place], priority: Priority = Priority.FOREGROUND
+    ) -> set[int]:
+        """Reads whole objects, of any sizes; returns the indices of those that are corrupt."""
+        by_chunks: dict[int, dict[int, Place]] = {}
+        for index, place in targets.items():
+            chunks = self.slots[index].size_bytes // self.slots[index].chunk_bytes
+            by_chunks.setdefault(chunks, {})[index] = place
+        found: set[int] = set()
+        for chunks, some in by_chunks.items():
+            found |= (await self.read_chunks(0, chunks, some, priority)).keys()
+        return found
+
+    async def renew(self, lease_s: float = 10.0) -> None:
+        """A new lease in place of the old one, for a read that takes long. Raises LeaseLost when
+        an object is not the same any more, or not there."""
+        hits = self.hits
+        began_s = time.monotonic()
+        keys = [self.keys[i] for i in hits]
+        reply = await self._calls.get_start(self.node, self._tenant, keys, lease_s)
+        old, self._lease = self._lease, reply.lease
+        self._ends_s = began_s + lease_s
+        if old:
+            await self._calls.get_end(self.node, old)
+        for index, slot in zip(hits, reply.slots, strict=True):
+            if slot.status != "hit" or slot.generation != self.slots[index].generation:
+                raise LeaseLost(f"{self.keys[index].hex()} on {self.node} was replaced meanwhile")
+
+    async def finish(self) -> bool:
+        """Ends the lease. False: it had run out, and what was read must be thrown away. Tells the
+        owner of corrupt objects. A second call says True and does nothing."""
+        lease, self._lease = self._lease, 0
+        if not lease:
+            return True
+        valid = await self._calls.get_end(self.node, lease)
+        if valid and self.corrupt:
+            keys = [self.keys[i] for i in sorted(self.corrupt)]
+            await self._calls.remove(self.node, self._tenant, keys, reason="corrupt")
+        return valid
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Ends the lease when nobody did; its verdict is lost, so call `finish` before using
+        what was read."""
+        try:
+            await self.finish()
+        except (NoResponder, RequestTimeout):
+            return  # with its owner the lease is gone too
+
+    def _verify(self, first: int, last: int, targets: Mapping[int, Place]) -> dict[int, list[int]]:
+        bad: dict[int, list[int]] = {}
+        for index, (region, offset) in targets.items():
+            slot = self.slots[index]
+            start, end = first * slot.chunk_bytes, last * slot.chunk_bytes
+            sums = slot.checksums[first * CHECKSUM_BYTES : last * CHECKSUM_BYTES]
+            view = region.view[offset + start : offset + end]
+            wrong = bad_chunks(view, slot.chunk_bytes, sums)
+            if wrong:
+                bad[index] = [first + chunk for chunk in wrong]
+        return bad
