@@ -1,0 +1,66 @@
+"""Hearts and members over a bus, on virtual time."""
+
+import pytest
+
+from moonpool.bus import MemoryBroker, MemoryBus
+from moonpool.clock import VirtualClock
+from moonpool.messages.subjects import Subjects
+from moonpool.runtime import Change, Heart, Members
+from tests.support.registrations import make_registration
+
+SUBJECTS = Subjects()
+
+
+async def test_whoever_starts_late_knows_everybody_after_a_second() -> None:
+    broker, clock = MemoryBroker(), VirtualClock()
+    async with Heart(MemoryBus(broker), SUBJECTS, clock, make_registration(), "ready"):
+        await clock.advance(5.3)
+        async with Members(MemoryBus(broker), SUBJECTS, clock) as members:
+            await clock.advance(1.0)
+            assert [member.id for member in members.usable("store", "decode")] == ["n1"]
+
+
+async def test_a_change_of_state_is_known_at_once_and_a_goodbye_ends_it() -> None:
+    broker, clock = MemoryBroker(), VirtualClock()
+    changes: list[Change] = []
+    members = Members(MemoryBus(broker), SUBJECTS, clock, on_change=changes.append)
+    async with members:
+        async with Heart(MemoryBus(broker), SUBJECTS, clock, make_registration()) as heart:
+            await clock.advance(0.0)
+            assert members.of("store")[0].state == "starting"
+            heart.set_state("ready")
+            await clock.advance(0.0)
+            assert members.of("store")[0].state == "ready"
+            with pytest.raises(ValueError, match="happy"):
+                heart.set_state("happy")
+        await clock.advance(0.0)
+        assert members.all() == []
+    assert [str(change.kind) for change in changes] == ["joined", "state", "left"]
+    assert clock.stats()["sleepers"] == 0
+
+
+async def test_a_heart_that_stops_makes_suspect_then_forgotten() -> None:
+    broker, clock = MemoryBroker(), VirtualClock()
+    bus = MemoryBus(broker)
+    async with Members(MemoryBus(broker), SUBJECTS, clock) as members:
+        heart = Heart(bus, SUBJECTS, clock, make_registration(), "ready")
+        await heart.start()
+        await clock.advance(2.0)
+        await bus.close()  # cut off: it beats on, and nobody hears it
+        await clock.advance(3.6)
+        assert members.usable("store") == []
+        assert members.stats() == {"members": 1, "suspect": 1, "malformed": 0}
+        await clock.advance(30.0)
+        assert members.all() == []
+        assert heart.stats()["lost"] > 10
+        await heart.close()
+
+
+async def test_what_is_no_heartbeat_is_counted_and_passed_over() -> None:
+    broker, clock = MemoryBroker(), VirtualClock()
+    bus = MemoryBus(broker)
+    async with Members(MemoryBus(broker), SUBJECTS, clock) as members:
+        await bus.publish(SUBJECTS.heartbeat, b"junk")
+        await bus.publish(SUBJECTS.goodbye, b"")
+        await clock.advance(0.0)
+        assert members.stats()["malformed"] == 2
