@@ -5,41 +5,31 @@ last one only after every owner confirmed that its lease held to the end.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Iterator
 from collections.abc import Sequence as Run
 from dataclasses import dataclass
 
+from moonpool.client.get_session import GetSession
+from moonpool.client.put_session import Place
 from moonpool.instance.errors import CorruptBlocks, FetchFailed
 from moonpool.instance.layers import LayersArrived
 from moonpool.instance.links import Links
 from moonpool.instance.sequence import Sequence
-from moonpool.kv import pack_keys
 from moonpool.messages import MoonpoolError
-from moonpool.messages.codec import decode, encode
 from moonpool.messages.plan import PrefixRun
-from moonpool.messages.store import (
-    GetEndReply,
-    GetEndRequest,
-    GetSlot,
-    GetStartReply,
-    GetStartRequest,
-)
-from moonpool.transfer.base import Batch, Op, RemoteRegion, TransferRequest
+from moonpool.telemetry import names
 
-ASK_TIMEOUT_S = 2.0
-READ_DEADLINE_S = 8.0
+LEASE_S = 8.0
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Leading blocks `[first, first + len(slots))` of a sequence, all from one owner."""
+    """Leading blocks `[first, first + count)` of a sequence, all from one owner."""
 
-    owner: str
-    lease: int
-    remote: RemoteRegion
+    session: GetSession
     first: int
-    slots: list[GetSlot]
+    count: int
+    tier: str
 
 
 def layer_groups(layers: int) -> Iterator[range]:
@@ -50,21 +40,13 @@ def layer_groups(layers: int) -> Iterator[range]:
         start, size = start + size, min(size * 2, 8)
 
 
-async def settle(batch: Batch) -> None:
-    """Cancels what has not begun and returns when nothing of the batch runs any more."""
-    batch.cancel()
-    with contextlib.suppress(MoonpoolError):
-        await batch
-
-
 class PrefixFetch:
-    """One sequence's fetch. `open`, then `run` as a task; both are over when `run` returns."""
+    """One fetch of a sequence: `open`, then `run` as a task, or `close` if nothing is to come."""
 
     def __init__(self, links: Links, seq: Sequence) -> None:
         self._links = links
         self._seq = seq
         self._parts: list[Part] = []
-        self._batch: Batch | None = None
         self._stopped = False
         self.arrived = LayersArrived()
         self.tokens_by_tier: dict[str, int] = {}
@@ -75,7 +57,7 @@ class PrefixFetch:
         have = self._seq.matched_blocks
         for run in runs:
             start, end = max(run.start, have), min(run.end, upto)
-            if run.end <= have or start >= end:
+            if start >= end:
                 continue
             if start > have or run.owner == self._links.ctx.id:
                 break
@@ -86,40 +68,31 @@ class PrefixFetch:
         return have
 
     async def _ask(self, run: PrefixRun, start: int, end: int) -> int:
-        ctx = self._links.ctx
-        request = GetStartRequest(self._seq.tenant, pack_keys(self._seq.keys[start:end]))
-        subject = ctx.subjects.store(run.owner, "get_start")
+        keys = self._seq.keys[start:end]
         try:
-            reply = decode(
-                await ctx.bus.request(subject, encode(request), ASK_TIMEOUT_S), GetStartReply
+            session = await self._links.blocks.open_get(
+                run.owner, self._seq.tenant, keys, lease_s=LEASE_S
             )
         except MoonpoolError as error:
-            ctx.log.warning(
+            self._links.ctx.log.warning(
                 "prefix owner did not answer request=%s owner=%s error=%s",
-                self._seq.request, run.owner, error,
-            )  # fmt: skip
+                self._seq.request,
+                run.owner,
+                error,
+            )
             return 0
-        if reply.grant is None:
-            return 0
-        size = self._links.memory.layout.block_bytes
-        hits = 0
-        while hits < len(reply.slots) and reply.slots[hits].status == "hit":
-            if reply.slots[hits].size_bytes != size:
+        layout = self._links.memory.layout
+        count = 0
+        for slot in session.slots:
+            if slot.status != "hit" or slot.size_bytes != layout.block_bytes:
                 break
-            hits += 1
-        part = Part(
-            run.owner,
-            reply.lease,
-            self._links.transfer.open(reply.grant),
-            start,
-            reply.slots[:hits],
-        )
-        self._parts.append(part)
-        block_tokens = self._links.memory.layout.block_tokens
-        for slot in part.slots:
-            tier = slot.tier or run.tier
-            self.tokens_by_tier[tier] = self.tokens_by_tier.get(tier, 0) + block_tokens
-        return hits
+            count += 1
+        tier = session.slots[0].tier or run.tier if count else run.tier
+        self._parts.append(Part(session, start, count, tier))
+        for slot in session.slots[:count]:
+            name = slot.tier or run.tier
+            self.tokens_by_tier[name] = self.tokens_by_tier.get(name, 0) + layout.block_tokens
+        return count
 
     async def run(self) -> None:
         """Reads, verifies and releases all layers; on failure the engine's wait raises it."""
@@ -129,97 +102,88 @@ class PrefixFetch:
             await self._read_all()
         except MoonpoolError as error:
             self.arrived.fail(error)
+            cause = "corrupt" if isinstance(error, CorruptBlocks) else "lost"
+            for part in self._parts:
+                self._links.ctx.metrics.counter(names.BLOCK_FETCH_FAILURES, part.tier, cause).inc(
+                    part.count
+                )
             return
         seconds = clock.now() - started_s
         size = self._links.memory.layout.block_bytes
         for part in self._parts:
-            if part.slots:
-                self._links.seen.transferred(
-                    part.owner,
-                    self._links.ctx.id,
-                    part.slots[0].tier,
-                    size * len(part.slots),
-                    seconds,
-                )
-            for i, slot in enumerate(part.slots):
-                self._links.sums.put(self._seq.keys[part.first + i], slot.checksums)
+            self._links.seen.transferred(
+                part.session.node, self._links.ctx.id, part.tier, size * part.count, seconds
+            )
+            self._links.ctx.metrics.histogram(names.BLOCK_FETCH_SECONDS, part.tier).observe(seconds)
+            for i in range(part.count):
+                key = self._seq.keys[part.first + i]
+                self._links.sums.put(key, part.session.slots[i].checksums)
         self.arrived.arrive(self._links.memory.layout.layers)
 
     def stop(self) -> None:
         """The request ended: `run` returns as soon as nothing is written into its blocks."""
         self._stopped = True
-        if self._batch is not None:
-            self._batch.cancel()
 
     async def close(self) -> None:
         """Gives leases back when `run` was never started."""
         await asyncio.gather(*(self._end(part) for part in self._parts))
 
     async def _read_all(self) -> None:
-        groups = list(layer_groups(self._links.memory.layout.layers))
-        self._batch = self._submit(groups[0])
+        layers = self._links.memory.layout.layers
         try:
-            for i, group in enumerate(groups):
-                await self._batch
+            for group in layer_groups(layers):
                 if self._stopped:
                     raise FetchFailed("the request ended")
-                if i + 1 < len(groups):
-                    self._batch = self._submit(groups[i + 1])
-                await self._verify(group)
-                if i + 1 < len(groups):
+                await self._read(group)
+                if group.stop < layers:
                     self.arrived.arrive(group.stop)
         finally:
-            await settle(self._batch)
             valid = await asyncio.gather(*(self._end(part) for part in self._parts))
         if not all(valid):
             raise FetchFailed("a lease ran out while its blocks were read")
 
-    def _submit(self, layers: range) -> Batch:
+    async def _read(self, layers: range) -> None:
+        """One group of layers of all blocks: read, verified, and where the engine wants them."""
         memory = self._links.memory
-        layer_bytes = memory.layout.layer_bytes
-        requests = [
-            TransferRequest(
-                Op.READ,
-                memory.region,
-                memory.layout.layer_offset(self._seq.blocks[part.first + i], layers.start),
-                part.remote,
-                slot.offset + layers.start * layer_bytes,
-                len(layers) * layer_bytes,
-            )
-            for part in self._parts
-            for i, slot in enumerate(part.slots)
-        ]
-        return self._links.transfer.submit(requests, deadline_s=READ_DEADLINE_S)
-
-    async def _verify(self, layers: range) -> None:
-        loop = asyncio.get_running_loop()
-        bad = await loop.run_in_executor(self._links.helpers, self._check, layers)
+        ended = await asyncio.gather(
+            *(
+                part.session.read_chunks(layers.start, layers.stop, self._targets(part))
+                for part in self._parts
+            ),
+            return_exceptions=True,  # so that nothing is still being written when we go on
+        )
+        bad = 0
+        for part, result in zip(self._parts, ended, strict=True):
+            if isinstance(result, BaseException):
+                raise result
+            if result:
+                bad += len(result)
+                self._links.ctx.log.error(
+                    "corrupt blocks dropped request=%s owner=%s blocks=%d",
+                    self._seq.request,
+                    part.session.node,
+                    len(result),
+                )
         if bad:
-            owners = sorted({owner for owner, _ in bad})
-            self._links.ctx.log.error(
-                "corrupt blocks dropped request=%s owners=%s blocks=%d",
-                self._seq.request, ",".join(owners), len(bad),
-            )  # fmt: skip
-            raise CorruptBlocks(f"{len(bad)} blocks from {', '.join(owners)} have wrong checksums")
+            self._links.ctx.metrics.counter(names.BLOCKS_CORRUPT, "fetch").inc(bad)
+            raise CorruptBlocks(f"{bad} reused blocks have wrong checksums")
+        if memory.mirrored:
+            blocks = [b for part in self._parts for b in self._blocks(part)]
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._links.helpers, memory.bring_in, blocks, layers)
 
-    def _check(self, layers: range) -> list[tuple[str, int]]:
-        memory, bad = self._links.memory, []
-        for part in self._parts:
-            blocks = [self._seq.blocks[part.first + i] for i in range(len(part.slots))]
-            for i, slot in enumerate(part.slots):
-                sums = slot.checksums[8 * layers.start : 8 * layers.stop]
-                if memory.bad_layers(blocks[i], layers, sums):
-                    bad.append((part.owner, part.first + i))
-            memory.bring_in(blocks, layers)
-        return bad
+    def _blocks(self, part: Part) -> list[int]:
+        return self._seq.blocks[part.first : part.first + part.count]
+
+    def _targets(self, part: Part) -> dict[int, Place]:
+        memory = self._links.memory
+        return {
+            i: (memory.region, block * memory.layout.block_bytes)
+            for i, block in enumerate(self._blocks(part))
+        }
 
     async def _end(self, part: Part) -> bool:
-        if not part.lease:
-            return True
-        ctx = self._links.ctx
-        subject = ctx.subjects.store(part.owner, "get_end")
         try:
-            reply = await ctx.bus.request(subject, encode(GetEndRequest(part.lease)), ASK_TIMEOUT_S)
-            return decode(reply, GetEndReply).valid
+            return await part.session.finish()
         except MoonpoolError:
             return False  # the owner is gone: it cannot confirm that its bytes stayed in place

@@ -3,6 +3,7 @@
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from moonpool.client.blocks import BlockStore
 from moonpool.instance.memory import PoolMemory
 from moonpool.instance.observe import Observations
 from moonpool.instance.sums import SumCache
@@ -15,6 +16,7 @@ from moonpool.transfer.base import TransferEngineProtocol
 class Links:
     ctx: ServiceContext[WorkerSettings]
     transfer: TransferEngineProtocol
+    blocks: BlockStore
     memory: PoolMemory
     sums: SumCache
     seen: Observations

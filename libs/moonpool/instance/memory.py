@@ -28,6 +28,11 @@ class PoolMemory:
         self.layout = layout
         self._mirror = mirror
 
+    @property
+    def mirrored(self) -> bool:
+        """Whether host bytes and device bytes are two things."""
+        return self._mirror is not None
+
     def view(self, block: int, layers: range) -> memoryview:
         """Consecutive layers of one block: a writable view."""
         start = self.layout.layer_offset(block, layers.start)

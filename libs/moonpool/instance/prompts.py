@@ -17,8 +17,6 @@ from moonpool.messages.codec import decode, encode
 from moonpool.messages.decode import StartReply, StartRequest
 from moonpool.messages.ids import RequestId
 from moonpool.messages.prefill import CancelRequest, SubmitRequest
-from moonpool.telemetry import names
-from moonpool.transfer.base import Batch
 
 START_TIMEOUT_S = 10.0
 CANCEL_TIMEOUT_S = 2.0
@@ -106,7 +104,6 @@ class Prompts:
             return
         job.fetch.stop()
         await job.fetching
-        self._links.ctx.metrics.counter(names.BLOCK_FETCH_FAILURES, "any", "lost").inc()
         self._core.fetch_failed(seq)
 
     # -- one prompt -------------------------------------------------------------------------
@@ -149,14 +146,9 @@ class Prompts:
 
     async def _fetch(self, job: Job) -> None:
         clock = self._links.ctx.clock
-        started_s = clock.now()
         await job.fetch.run()
         if job.fetch.arrived.failure is None:
             self._core.fetched(job.seq)
-            for tier in job.fetch.tokens_by_tier:
-                self._links.ctx.metrics.histogram(names.BLOCK_FETCH_SECONDS, tier).observe(
-                    clock.now() - started_s
-                )
         elif not job.seq.in_step:
             # in a step the engine's wait raises, and the worker calls `refetch`
             self._core.fetch_failed(job.seq)
@@ -178,7 +170,7 @@ class Prompts:
                 opened = await job.push.chunk(start, end, made)
                 if opened is not None:
                     self._core.hold(job.seq)
-                    self._tasks.create_task(self._finish_put(job, *opened))
+                    self._tasks.create_task(self._finish_put(job, opened))
         except MoonpoolError as error:
             job.error = PeerError(
                 f"KV did not reach the decode: {error.message}", code="push_failed", elsewhere=True
@@ -187,8 +179,8 @@ class Prompts:
         finally:
             self._core.unhold(job.seq, self._links.ctx.clock.now())
 
-    async def _finish_put(self, job: Job, put: Put, writes: list[Batch]) -> None:
-        await self._writer.finish(put, writes, job.push.put_sums(put))
+    async def _finish_put(self, job: Job, put: Put) -> None:
+        await self._writer.finish(put, job.push.put_sums(put))
         self._core.unhold(job.seq, self._links.ctx.clock.now())
 
     async def _quiet(self, job: Job) -> None:
@@ -272,7 +264,7 @@ class OutputBlocks:
 
     def filled(self, effect: BlockFilled) -> None:
         if effect.sequence.store is None or self._writer.full:
-            self._writer.blocks_skipped += 1
+            self._writer.skipped()
             self._core.give_back(effect.block, self._links.ctx.clock.now())
             return
         self._tasks.create_task(self._write(effect))

@@ -5,17 +5,25 @@ engine, the layers made meanwhile leave together: a block's consecutive layers a
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence as Run
 
-from moonpool.instance.fetch import settle
 from moonpool.instance.layers import LayersMade
 from moonpool.instance.links import Links
 from moonpool.instance.sequence import Sequence
 from moonpool.instance.store_writer import Put, StoreWriter
+from moonpool.messages import MoonpoolError
 from moonpool.messages.decode import ReserveReply
 from moonpool.transfer.base import Batch, Op, RemoteRegion, TransferRequest
 
 PUSH_DEADLINE_S = 10.0
+
+
+async def settle(batch: Batch) -> None:
+    """Cancels what has not begun and returns when nothing of the batch runs any more."""
+    batch.cancel()
+    with contextlib.suppress(MoonpoolError):
+        await batch
 
 
 class PromptPush:
@@ -42,7 +50,7 @@ class PromptPush:
         count = self._links.memory.layout.blocks_for(self._seq.prompt_tokens)
         return b"".join(bytes(self._sums[i]) for i in range(have, count))
 
-    async def chunk(self, start: int, end: int, made: LayersMade) -> tuple[Put, list[Batch]] | None:
+    async def chunk(self, start: int, end: int, made: LayersMade) -> Put | None:
         """Pushes what a step over tokens `[start, end)` makes, and, with the first chunk, what was
         reused before it. Returns the store's open put to be finished later. Raises when the decode
         cannot be reached; a store that cannot be reached is left out."""
@@ -52,30 +60,34 @@ class PromptPush:
         to_decode = range(min(self._pushed_blocks, stop), stop) if self._remote else range(0)
         new_full = range(start // layout.block_tokens, end // layout.block_tokens)
         put = await self._open_put(new_full)
-        writes: list[Batch] = []
-        seen = 0
+        complete = False
         try:
-            while seen < layout.layers:
-                upto = await made.wait_beyond(seen)
-                if upto == seen:  # aborted: the step runs again, and so does its push
-                    break
-                layers = range(seen, upto)
-                await self._send(sorted({*to_decode, *new_full}), to_decode, layers)
-                if put is not None:
-                    writes.append(self._writer.write(put, layers))
-                seen = upto
-        except BaseException:
-            if put is not None:
-                await self._writer.finish(put, writes, [b""] * len(put.keys))
-            raise
-        if seen < layout.layers:
-            if put is not None:
-                await self._writer.finish(put, writes, [b""] * len(put.keys))
+            complete = await self._layer_by_layer(to_decode, new_full, put, made)
+        finally:
+            if put is not None and not complete:
+                await self._writer.finish(put, None)
+        if not complete:
             return None
         self._pushed_blocks = max(self._pushed_blocks, stop)
         for i in new_full:
             self._links.sums.put(self._seq.key_at(i), bytes(self._sums[i]))
-        return (put, writes) if put is not None else None
+        return put
+
+    async def _layer_by_layer(
+        self, to_decode: range, new_full: range, put: Put | None, made: LayersMade
+    ) -> bool:
+        """False when the step was aborted: it runs again, and so does its push."""
+        seen = 0
+        while seen < self._links.memory.layout.layers:
+            upto = await made.wait_beyond(seen)
+            if upto == seen:
+                return False
+            layers = range(seen, upto)
+            await self._send(sorted({*to_decode, *new_full}), to_decode, layers)
+            if put is not None:
+                self._writer.write(put, layers)
+            seen = upto
+        return True
 
     async def again(self, indexes: tuple[int, ...]) -> None:
         """Sends whole blocks once more: the decode found them corrupt. Raises as `chunk` does."""
@@ -85,7 +97,7 @@ class PromptPush:
     def put_sums(self, put: Put) -> list[bytes]:
         """Checksums of a put's blocks, in its order."""
         index = {key: i for i, key in enumerate(self._seq.keys)}
-        return [bytes(self._sums[index[key]]) for key in put.keys]
+        return [bytes(self._sums[index[key]]) for key in put.session.keys]
 
     def stop(self) -> None:
         """The request ended: what has not begun to leave stays."""

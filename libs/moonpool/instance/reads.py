@@ -21,6 +21,7 @@ from moonpool.messages.store import (
 LEASE_MAX_S = 30.0
 LEASES_MAX = 256
 _MISS = GetSlot("miss")
+_SEEN = GetSlot("hit", tier="hbm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,9 @@ class PoolReads:
     async def _start(self, payload: bytes) -> bytes:
         request = decode(payload, GetStartRequest)
         keys = unpack_keys(request.keys)
+        if request.lease_s <= 0:  # only looking
+            held_by = [self._core.pool.holds(key) for key in keys]
+            return encode(GetStartReply(0, [_SEEN if held else _MISS for held in held_by]))
         if len(self._leases) >= LEASES_MAX:
             return encode(GetStartReply(0, [_MISS] * len(keys)))
         now_s = self._links.ctx.clock.now()

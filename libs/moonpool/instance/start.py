@@ -11,6 +11,7 @@ from pathlib import Path
 
 from moonpool.bus import Endpoint
 from moonpool.cache import LruPolicy
+from moonpool.client.blocks import BlockStore
 from moonpool.engine import resolve_model
 from moonpool.engine.torch_engine import TorchEngine, load_engine
 from moonpool.instance.core import InstanceCore, Limits
@@ -31,6 +32,7 @@ from moonpool.runtime import EventPublisher, Heart, ServiceContext, say_hello
 from moonpool.settings import SettingsError, WorkerSettings
 from moonpool.transfer.engine import TransferEngine
 
+STORE_TIMEOUT_S = 2.0  # a prompt waits for it, so an owner that hangs costs no more
 DRAIN_S = 10.0  # that running answers get before they are continued elsewhere
 
 
@@ -100,7 +102,8 @@ def _assemble(
     helpers = ThreadPoolExecutor(2, thread_name_prefix="helper")
     stack.callback(helpers.shutdown)
     memory = PoolMemory(region, spec.layout, None if on_cpu else engine)
-    links = Links(ctx, transfer, memory, SumCache(2 * blocks), Observations(), helpers)
+    store = BlockStore(ctx.bus, transfer, ctx.subjects, timeout_s=STORE_TIMEOUT_S)
+    links = Links(ctx, transfer, store, memory, SumCache(2 * blocks), Observations(), helpers)
     block_tokens = spec.layout.block_tokens
     limits = Limits(
         block_tokens=block_tokens,

@@ -6,44 +6,26 @@ change, and serving goes on.
 
 import asyncio
 from collections.abc import Sequence as Run
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from moonpool.instance.fetch import settle
+from moonpool.client.put_session import PutSession
 from moonpool.instance.links import Links
 from moonpool.kv import BlockKey
 from moonpool.messages import MoonpoolError
-from moonpool.messages.codec import decode, encode
 from moonpool.messages.ids import NodeId, TenantId
-from moonpool.messages.store import (
-    PutEndItem,
-    PutEndReply,
-    PutEndRequest,
-    PutItem,
-    PutSlot,
-    PutStartReply,
-    PutStartRequest,
-)
-from moonpool.transfer.base import Batch, Op, Priority, RemoteRegion, TransferRequest
+from moonpool.messages.store import PutItem
+from moonpool.telemetry import names
 
-ASK_TIMEOUT_S = 2.0
-WRITE_DEADLINE_S = 10.0
 BACKGROUND_MAX = 64  # whole blocks being written at once; more are not cached rather than queued
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Put:
-    """An open put of some blocks of one sequence: those whose slot says "ok" are written."""
+    """An open put of some blocks of one sequence."""
 
-    node: NodeId
-    id: int
-    remote: RemoteRegion
-    keys: list[BlockKey]
-    blocks: list[int]
-    slots: list[PutSlot]
-
-    def wanted(self) -> list[int]:
-        """Indexes of blocks the node asked for."""
-        return [i for i, slot in enumerate(self.slots) if slot.status == "ok"]
+    session: PutSession
+    blocks: list[int]  # device blocks, in the order of the session's keys
+    writes: list[asyncio.Task[None]] = field(default_factory=list)
 
 
 class StoreWriter:
@@ -51,8 +33,7 @@ class StoreWriter:
         self._links = links
         self._busy = 0
         self._unwell: set[NodeId] = set()
-        self.blocks_written = 0
-        self.blocks_skipped = 0
+        self._outcomes = links.ctx.metrics.counters(names.PUTS)
 
     @property
     def full(self) -> bool:
@@ -65,88 +46,71 @@ class StoreWriter:
         layout = self._links.memory.layout
         items = [PutItem(key, layout.block_bytes, layout.layer_bytes) for key in keys]
         try:
-            reply = decode(
-                await self._ask(node, "put_start", encode(PutStartRequest(tenant, items))),
-                PutStartReply,
-            )
+            session = await self._links.blocks.open_put(node, tenant, items)
         except MoonpoolError as error:
             self._note(node, error)
-            self.blocks_skipped += len(keys)
             return None
         self._note(node, None)
-        if reply.grant is None or not reply.put:
-            return None
-        remote = self._links.transfer.open(reply.grant)
-        return Put(node, reply.put, remote, list(keys), list(blocks), reply.slots)
+        for slot in session.slots:
+            if slot.status != "ok":
+                self._outcomes.labels(slot.status).inc()
+        return Put(session, list(blocks)) if session.wanted else None
 
-    def write(self, put: Put, layers: range) -> Batch:
-        """Sends consecutive layers of all wanted blocks."""
+    def write(self, put: Put, layers: range) -> None:
+        """Begins to send consecutive layers of all wanted blocks; `finish` waits for it."""
         memory = self._links.memory
-        layer_bytes = memory.layout.layer_bytes
-        requests = [
-            TransferRequest(
-                Op.WRITE,
-                memory.region,
-                memory.layout.layer_offset(put.blocks[i], layers.start),
-                put.remote,
-                put.slots[i].offset + layers.start * layer_bytes,
-                len(layers) * layer_bytes,
-            )
-            for i in put.wanted()
-        ]
-        return self._links.transfer.submit(
-            requests, priority=Priority.BACKGROUND, deadline_s=WRITE_DEADLINE_S
+        sources = {
+            i: (memory.region, put.blocks[i] * memory.layout.block_bytes)
+            for i in put.session.wanted
+        }
+        put.writes.append(
+            asyncio.create_task(put.session.write_chunks(layers.start, layers.stop, sources))
         )
 
-    async def finish(self, put: Put, batches: Run[Batch], checksums: Run[bytes]) -> None:
-        """Commits once all bytes have landed; abandons the put when they have not. `checksums`
-        has one entry per block of the put; empty entries abandon theirs."""
-        sums = list(checksums)
+    async def finish(self, put: Put, checksums: Run[bytes] | None) -> None:
+        """Commits once all bytes have landed; abandons the put when they have not, or when
+        `checksums` (one per block of the put) is None."""
+        node = NodeId(put.session.node)
+        ended = await asyncio.gather(*put.writes, return_exceptions=True)
+        failed = [error for error in ended if isinstance(error, BaseException)]
         try:
-            for batch in batches:
-                await batch
+            for error in failed:
+                raise error
+            if checksums is None:
+                await put.session.abandon()
+                return
+            sums = {i: checksums[i] for i in put.session.wanted}
+            results = await put.session.finish(sums)
         except MoonpoolError as error:
-            self._note(put.node, error)
-            sums = [b""] * len(put.keys)
-        finally:
-            for batch in batches:
-                await settle(batch)
-        items = [PutEndItem(put.keys[i], put.slots[i].generation, sums[i]) for i in put.wanted()]
-        try:
-            reply = decode(
-                await self._ask(put.node, "put_end", encode(PutEndRequest(put.id, items))),
-                PutEndReply,
-            )
-        except MoonpoolError as error:
-            self._note(put.node, error)
-            self.blocks_skipped += len(items)
+            self._note(node, error)
+            await put.session.abandon()
             return
-        committed = reply.results.count("committed")
-        self.blocks_written += committed
-        self.blocks_skipped += len(items) - committed
+        for i in put.session.wanted:
+            self._outcomes.labels(results[i]).inc()
 
     async def put_block(self, node: NodeId, tenant: TenantId, key: BlockKey, block: int) -> None:
         """One whole block, in the background. The caller holds it meanwhile."""
         self._busy += 1
         try:
             put = await self.open(node, tenant, [key], [block])
-            if put is None or not put.wanted():
+            if put is None:
                 return
             layers = range(self._links.memory.layout.layers)
             loop = asyncio.get_running_loop()
             sums = await loop.run_in_executor(self._links.helpers, self._seal, block, layers)
             self._links.sums.put(key, sums)
-            await self.finish(put, [self.write(put, layers)], [sums])
+            self.write(put, layers)
+            await self.finish(put, [sums])
         finally:
             self._busy -= 1
+
+    def skipped(self) -> None:
+        """A block that was not even offered to a node."""
+        self._outcomes.labels("skipped").inc()
 
     def _seal(self, block: int, layers: range) -> bytes:
         self._links.memory.bring_out([block], layers)
         return self._links.memory.checksums(block, layers)
-
-    async def _ask(self, node: NodeId, verb: str, payload: bytes) -> bytes:
-        ctx = self._links.ctx
-        return await ctx.bus.request(ctx.subjects.store(node, verb), payload, ASK_TIMEOUT_S)
 
     def _note(self, node: NodeId, error: MoonpoolError | None) -> None:
         """One log line when a node falls ill, one when it is well again."""
