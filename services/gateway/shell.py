@@ -5,7 +5,8 @@ is found and loaded. At the end new requests are refused first, then those under
 """
 
 import asyncio
-from pathlib import Path
+import sys
+from functools import partial
 
 from moonpool.engine.fetch import resolve_model
 from moonpool.runtime import Change, ChangeKind, Heart, Members, ServiceContext
@@ -13,9 +14,10 @@ from moonpool.settings import GatewaySettings
 from services.gateway.gateway import Gateway
 from services.gateway.routes import create_app
 from services.gateway.server import HttpServer, listen
-from services.gateway.text_model import TextModel, load_text_model
+from services.gateway.text_model import TextModel, TokenizerUnusable, load_text_model
 
 DRAIN_S = 8.0  # for requests under way, at the end
+FETCH_TIMEOUT_S = 1800.0
 FLUSH_S = 3.0  # for audit events and cancels that wait, at the end
 
 
@@ -52,13 +54,41 @@ async def run_gateway(context: ServiceContext[GatewaySettings]) -> None:
 
 async def _load(context: ServiceContext[GatewaySettings]) -> tuple[str, TextModel]:
     """The model's name and its text side; fetched first when it is not on this machine yet."""
+    find = partial(resolve_model, context.settings.model, progress=context.log.info)
+    try:
+        files = await asyncio.to_thread(find)
+    except ImportError:  # it must be converted first, which takes torch: not in this process
+        await _fetch(context)
+        files = await asyncio.to_thread(find)
+    return files.name, await asyncio.to_thread(load_text_model, files.path)
 
-    def find() -> tuple[str, Path]:
-        files = resolve_model(context.settings.model, progress=context.log.info)
-        return files.name, files.path
 
-    name, path = await asyncio.to_thread(find)
-    return name, await asyncio.to_thread(load_text_model, path)
+async def _fetch(context: ServiceContext[GatewaySettings]) -> None:
+    """Fetches and converts the model in a process of its own, its progress in our log."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "moonpool.engine.fetch",
+        context.settings.model,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    said = ""
+    try:
+        async with asyncio.timeout(FETCH_TIMEOUT_S):
+            async for line in process.stderr:
+                said = line.decode("utf-8", "replace").strip()
+                context.log.info("%s", said)
+            status = await process.wait()
+    except TimeoutError:
+        said, status = f"not fetched within {FETCH_TIMEOUT_S:.0f} s", 1
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if status:
+        raise TokenizerUnusable(f"{context.settings.model} could not be fetched: {said}")
 
 
 def _changed(gateway: Gateway, change: Change) -> None:
