@@ -143,7 +143,7 @@ class TransferEngine:
                 f"no common transport with {grant.segment}: it offers {offered}, "
                 f"we run {', '.join(self._transports) or 'nothing'}"
             )
-        opened = OpenedGrant(grant, paths)
+        opened = OpenedGrant(grant, paths, self._table)
         self._opened[grant.key] = opened
         return opened
 
@@ -192,6 +192,8 @@ class TransferEngine:
     ) -> Iterator[Job]:
         for op, local, remote, indices in _groups(requests):
             lo, ro, ln = _columns(requests, indices)
+            if local.table is not self._table or remote.opener is not self._table:
+                raise BadTransfer("local and remote must come from this transfer engine")
             _check_group(op, local, remote, lo, ro, ln)
             numbers = np.asarray(indices, np.int64)
             for piece in cut(lo, ro, ln, slice_bytes=SLICE_BYTES, ranges_max=RANGES_MAX):

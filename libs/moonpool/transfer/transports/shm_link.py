@@ -66,6 +66,7 @@ class Attachment:
     memory: Memory
     region: int
     key: bytes
+    rights: str  # as the owner says, whatever the grant in the holder's hand says
     expires_unix_s: float
     withdrawn: bool = False
     copies: int = 0  # under way
@@ -209,7 +210,12 @@ class ShmLink:
         if self._connection is None:
             return None
         attachment = Attachment(
-            self._connection, memory, answer.region, answer.key, grant.expires_unix_s
+            self._connection,
+            memory,
+            answer.region,
+            answer.key,
+            answer.rights,
+            grant.expires_unix_s,
         )
         with self._lock:
             self._attached[answer.key] = attachment
@@ -273,6 +279,8 @@ class ShmLink:
             attachment.copies += 1
             attachment.connection.copies += 1
             problem = self._problem(attachment)
+            if ("r" if job.op is Op.READ else "w") not in attachment.rights:
+                problem = refused(self.peer, "rights")
         try:
             if problem is not None:
                 return problem
