@@ -60,9 +60,13 @@ class PutSession:
         sources: Mapping[int, Place],
         priority: Priority = Priority.BACKGROUND,
     ) -> None:
-        """Writes chunks (layers) `[first, last)` of the objects with these indices. Returns when
-        the bytes are there. Raises SessionOver and the transfer library's errors. When it returns
-        or raises, in any way, the local memory is no longer read."""
+        """Writes chunks (layers) `[first, last)` of the objects with these indices; those that
+        the node did not want are skipped. Returns when the bytes are there. Raises SessionOver and
+        the transfer library's errors. When it returns or raises, in any way, the local memory is
+        no longer read."""
+        wanted = {i: place for i, place in sources.items() if self.slots[i].status == "ok"}
+        if not wanted:
+            return
         left_s = self._ends_s - time.monotonic()
         if self._over or self._remote is None or left_s <= 0:
             raise SessionOver(f"the put on {self.node} is over")
@@ -76,11 +80,9 @@ class PutSession:
                 self.slots[index].offset + start,
                 length,
             )
-            for index, (region, offset) in sources.items()
-            if self.slots[index].status == "ok"
+            for index, (region, offset) in wanted.items()
         ]
-        if requests:
-            await self._transfer.submit(requests, priority=priority, deadline_s=left_s)
+        await self._transfer.submit(requests, priority=priority, deadline_s=left_s)
 
     async def finish(self, checksums: Mapping[int, bytes]) -> list[str]:
         """Commits what is given, by index, and abandons the rest of `wanted`. Per key: "committed",

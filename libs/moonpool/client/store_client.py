@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from secrets import token_hex
-from typing import Self
+from typing import Self, TypeVar
 
 from moonpool.bus import Bus, NatsBus
 from moonpool.client.blocks import KEYS_MAX, BlockStore
@@ -32,7 +32,7 @@ from moonpool.runtime.identity import host_id as host_id_of
 from moonpool.transfer import TransferEngine
 from moonpool.transfer.base import TransferEngineProtocol
 
-Name = str | bytes
+N = TypeVar("N", str, bytes)  # names of one call are all of one kind
 Value = bytes | bytearray | memoryview
 
 BATCH_BYTES = 64 << 20  # of values that travel together
@@ -103,7 +103,7 @@ class StoreClient:
         """Nodes that take new values now."""
         return self._nodes or [member.id for member in self._members.usable("store")]
 
-    async def put(self, name: Name, value: Value, *, replace: bool = False) -> bool:
+    async def put(self, name: N, value: Value, *, replace: bool = False) -> bool:
         """Stores a value; False when the name is taken and `replace` is not set. Raises NoSpace,
         ValueTooLarge, PutFailed, NoNodes, and errors of bus, node and transfer."""
         (result,) = (await self.put_many({name: value}, replace=replace)).values()
@@ -112,12 +112,12 @@ class StoreClient:
         return result
 
     async def put_many(
-        self, values: Mapping[Name, Value], *, replace: bool = False
-    ) -> dict[Name, bool | MoonpoolError]:
+        self, values: Mapping[N, Value], *, replace: bool = False
+    ) -> dict[N, bool | MoonpoolError]:
         """Per name what `put` would return or raise. One exchange per node and batch."""
         if replace:
             await self.remove_many(values)
-        out: dict[Name, bool | MoonpoolError] = {}
+        out: dict[N, bool | MoonpoolError] = {}
         by_node = self._by_node(values)
         parts = [
             (node, part) for node, names in by_node.items() for part in _batches(names, values)
@@ -136,18 +136,18 @@ class StoreClient:
                 out[name] = outcome_error(name, status)
         return {name: out[name] for name in values}
 
-    async def get(self, name: Name) -> bytes | None:
+    async def get(self, name: N) -> bytes | None:
         """The value, verified; None when no node has it. Raises CorruptValue when its bytes are
         damaged (the node is told and drops it), LeaseLost, PeerError when a node that may have it
         does not answer."""
         (result,) = (await self.get_many([name])).values()
         return result.unwrap()
 
-    async def get_many(self, names: Iterable[Name]) -> dict[Name, GetResult]:
+    async def get_many(self, names: Iterable[N]) -> dict[N, GetResult]:
         """Per name what `get` would return or raise. The node that should hold a value is asked
         first; what it does not have is asked of all others."""
         wanted = list(dict.fromkeys(names))
-        results: dict[Name, GetResult] = {name: GetResult() for name in wanted}
+        results: dict[N, GetResult] = {name: GetResult() for name in wanted}
         await self._get_from(self._by_node(wanted), results)
         missing = [name for name in wanted if results[name].value is None]
         if missing and len(self.nodes()) > 1:
@@ -157,10 +157,10 @@ class StoreClient:
                 await self._get_from({node: left}, results)
         return results
 
-    async def exists(self, name: Name) -> bool:
+    async def exists(self, name: N) -> bool:
         return (await self.exist_many([name]))[name]
 
-    async def exist_many(self, names: Iterable[Name]) -> dict[Name, bool]:
+    async def exist_many(self, names: Iterable[N]) -> dict[N, bool]:
         """Who is there now, on any node; not counted as a use."""
         wanted = list(dict.fromkeys(names))
         keys = [self._key(name) for name in wanted]
@@ -169,11 +169,11 @@ class StoreClient:
         )
         return {name: any(each[i] for each in found) for i, name in enumerate(wanted)}
 
-    async def remove(self, name: Name) -> bool:
+    async def remove(self, name: N) -> bool:
         """Whether it was there. Pinned hard, it stays: unpin it first."""
         return (await self.remove_many([name]))[name]
 
-    async def remove_many(self, names: Iterable[Name]) -> dict[Name, bool]:
+    async def remove_many(self, names: Iterable[N]) -> dict[N, bool]:
         wanted = list(dict.fromkeys(names))
         keys = [self._key(name) for name in wanted]
         gone = await asyncio.gather(
@@ -184,7 +184,7 @@ class StoreClient:
             for i, name in enumerate(wanted)
         }
 
-    async def pin(self, name: Name, kind: str = "soft", *, ttl_s: float = 1800.0) -> bool:
+    async def pin(self, name: N, kind: str = "soft", *, ttl_s: float = 1800.0) -> bool:
         """kind: soft, hard, none. False when it is on no node, or beyond the node's quota."""
         done = await asyncio.gather(
             *(
@@ -200,7 +200,7 @@ class StoreClient:
         return dict(zip(nodes, await asyncio.gather(*map(self.blocks.stats, nodes)), strict=True))
 
     async def _get_from(
-        self, by_node: Mapping[str, Sequence[Name]], results: dict[Name, GetResult]
+        self, by_node: Mapping[str, Sequence[N]], results: dict[N, GetResult]
     ) -> None:
         parts = [
             (node, names[start : start + KEYS_MAX])
@@ -220,14 +220,14 @@ class StoreClient:
                 if result.value is not None or result.error is not None:
                     results[name] = result
 
-    def _key(self, name: Name) -> BlockKey:
+    def _key(self, name: N) -> BlockKey:
         return value_key(self._tenant, name)
 
-    def _ranked(self, name: Name) -> list[str]:
+    def _ranked(self, name: N) -> list[str]:
         return rank_nodes(self._key(name), self._require_nodes())
 
-    def _by_node(self, names: Iterable[Name]) -> dict[str, list[Name]]:
-        by_node: dict[str, list[Name]] = defaultdict(list)
+    def _by_node(self, names: Iterable[N]) -> dict[str, list[N]]:
+        by_node: dict[str, list[N]] = defaultdict(list)
         for name in names:
             by_node[self._ranked(name)[0]].append(name)
         return by_node
@@ -239,9 +239,9 @@ class StoreClient:
         return nodes
 
 
-def _batches(names: Sequence[Name], values: Mapping[Name, Value]) -> list[list[Name]]:
+def _batches(names: Sequence[N], values: Mapping[N, Value]) -> list[list[N]]:
     """Names in groups that one exchange carries."""
-    groups: list[list[Name]] = []
+    groups: list[list[N]] = []
     room_bytes = 0
     for name in names:
         size_bytes = memoryview(values[name]).nbytes
