@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from moonpool.bus import Endpoint, MemoryBroker, MemoryBus
+from moonpool.bus import Bus, Endpoint, MemoryBroker, MemoryBus
 from moonpool.instance.start import run_instance
 from moonpool.kv import block_keys, chain_root, pack_keys
 from moonpool.messages import InstanceId, MoonpoolError, NodeId, RequestId, Subjects, TenantId
@@ -50,14 +50,14 @@ class Answer:
 
 
 class Hand:
-    """Plays gateway and conductor on one bus."""
+    """Plays the gateway on one bus, and, when nobody else does, the conductor."""
 
-    def __init__(self, broker: MemoryBroker) -> None:
-        self.bus = MemoryBus(broker)
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
         self.subjects = Subjects()
         self.members: dict[str, Heartbeat] = {}
 
-    async def start(self) -> None:
+    async def start(self, *, conduct: bool = True) -> None:
         async def accept(_: bytes) -> bytes:
             return encode(HelloReply())
 
@@ -65,9 +65,9 @@ class Hand:
             beat = decode(payload, Heartbeat)
             self.members[beat.registration.id] = beat
 
-        await self.bus.serve(
-            "conductor", "hand", "0", [Endpoint("hello", self.subjects.hello, accept)]
-        )
+        if conduct:
+            hello = Endpoint("hello", self.subjects.hello, accept)
+            await self.bus.serve("conductor", "hand", "0", [hello])
         await self.bus.subscribe(self.subjects.heartbeat, note)
 
     @property
@@ -175,7 +175,7 @@ async def instances(
 ) -> AsyncIterator[Hand]:
     """`roles` maps instance id to role. All are ready when entered; all are gone afterwards."""
     broker = MemoryBroker()
-    hand = Hand(broker)
+    hand = Hand(MemoryBus(broker))
     await hand.start()
     tasks = []
     for id, role in roles.items():
