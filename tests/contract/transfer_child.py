@@ -1,6 +1,6 @@
 """A peer in a process of its own. Prints its grant as JSON, then answers lines on stdin:
 
-fill SEED | sum | grant RIGHTS | revoke | quit
+fill SEED | sum | write GRANT | quit
 """
 
 import asyncio
@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 import xxhash
 
-from moonpool.transfer import TransferEngine
+from moonpool.messages.segments import RegionGrant
+from moonpool.transfer import Op, TransferEngine, TransferRequest
 
 
 async def main() -> None:
@@ -38,11 +39,10 @@ async def main() -> None:
             _say("filled")
         elif verb == "sum":
             _say(xxhash.xxh3_64_hexdigest(region.view))
-        elif verb == "grant":
-            _say(msgspec.json.encode(region.grant(rest[0])).decode())
-        elif verb == "revoke":
-            region.revoke(grant)
-            _say("revoked")
+        elif verb == "write":
+            theirs = engine.open(msgspec.json.decode(rest[0], type=RegionGrant))
+            await engine.submit([TransferRequest(Op.WRITE, region, 0, theirs, 0, 4096)])
+            _say("written")
         elif verb == "quit":
             break
     await engine.close()

@@ -131,6 +131,7 @@ class TransferBatch:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
+            self._jobs = []  # they refer to us and to memory: keep neither alive
             for waiter in self._waiters:
                 if not waiter.done():
                     waiter.set_result(None)

@@ -42,7 +42,8 @@ class TcpTransport:
             if len(self._paths) >= PATHS_MAX:
                 self._paths = {k: p for k, p in self._paths.items() if p.streams or p.waiting}
             host, port = split_address(endpoint.address)
-            path = TcpPath(grant.segment, grant.epoch, host, port, self._around.reporter)
+            around = self._around
+            path = TcpPath(grant.segment, grant.epoch, host, port, around.reporter, around.tally)
             self._paths[key] = path
         return path
 

@@ -7,6 +7,7 @@ from moonpool.messages.errors import MoonpoolError
 from moonpool.transfer.errors import PeerLost
 from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.lanes import Lanes
+from moonpool.transfer.tally import Tally
 from moonpool.transfer.transports.base import Reporter
 from moonpool.transfer.transports.tcp_stream import ConnectFailed, Stream
 from moonpool.transfer.vectored import StreamBroken
@@ -21,12 +22,15 @@ class TcpPath:
 
     name = "tcp"
 
-    def __init__(self, peer: str, epoch: str, host: str, port: int, reporter: Reporter) -> None:
+    def __init__(
+        self, peer: str, epoch: str, host: str, port: int, reporter: Reporter, tally: Tally
+    ) -> None:
         self._peer = peer
         self._epoch = epoch
         self._host = host
         self._port = port
         self._reporter = reporter
+        self._tally = tally
         self._lanes: Lanes[Job] = Lanes()
         self._ready = threading.Condition()
         self._idle = 0
@@ -69,7 +73,9 @@ class TcpPath:
             self._pump(stream)
         except ConnectFailed as error:
             failure = error.cause
+            self._tally.add("tcp.connects_failed")
         except (StreamBroken, OSError) as error:
+            self._tally.add("tcp.streams_broken")
             stream.fail_all(str(error))
         finally:
             stream.close()

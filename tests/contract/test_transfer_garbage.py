@@ -1,0 +1,346 @@
+"""Bytes that no correct peer sends: refused, counted, and never near the memory."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from moonpool.transfer import LocalRegion
+from moonpool.transfer.transports.shm_wire import MESSAGE_BYTES, Kind, Message
+from moonpool.transfer.transports.tcp import split_address
+from moonpool.transfer.wire import (
+    FRAME_BYTES,
+    FRAME_BYTES_MAX,
+    HELLO_BYTES,
+    MAGIC,
+    RANGES_MAX,
+    REPLY_BYTES,
+    Status,
+    WireOp,
+    pack_frame,
+    pack_hello,
+    unpack_reply,
+)
+from tests.contract.transfer_wiring import Bytes, Pair, array, fill, make_pair, read
+from tests.support.until import until
+
+SIZE = 1 << 20
+
+
+@dataclass
+class Target:
+    """A served region that must stay as it is."""
+
+    pair: Pair
+    region: LocalRegion
+    content: Bytes
+
+    @property
+    def key(self) -> bytes:
+        return next(iter(self.region.issued))
+
+    def connect(self) -> socket.socket:
+        endpoint = self.region.grant("r").endpoints[0]
+        if endpoint.transport == "tcp":
+            return socket.create_connection(split_address(endpoint.address), timeout=5.0)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sock.settimeout(5.0)
+        sock.connect(endpoint.address)
+        return sock
+
+    def greeted(self) -> socket.socket:
+        sock = self.connect()
+        sock.sendall(pack_hello(self.pair.far.epoch))
+        assert len(sock.recv(HELLO_BYTES)) == HELLO_BYTES
+        return sock
+
+    def said_to(self, sock: socket.socket, *parts: bytes) -> bytes:
+        """Sends, closes our half, returns all that the server had to say until it hung up."""
+        with sock:
+            with contextlib.suppress(OSError):
+                for part in parts:
+                    sock.sendall(part)
+                sock.shutdown(socket.SHUT_WR)
+            heard = b""
+            with contextlib.suppress(ConnectionError):
+                while part := sock.recv(1 << 16):
+                    heard += part
+            return heard
+
+    def counted(self) -> float:
+        stats = self.pair.far.stats()
+        return stats.get("tcp.bad_frames", 0) + stats.get("shm.bad_frames", 0) + stats["refusals"]
+
+    async def still_whole(self) -> None:
+        """Memory is as it was, and a proper peer is served as ever."""
+        assert np.array_equal(array(self.region), self.content)
+        near = self.pair.near.allocate(SIZE)
+        await self.pair.near.submit([read(near, self.pair.near.open(self.region.grant("r")), SIZE)])
+        assert np.array_equal(array(near), self.content)
+        await near.unregister()
+
+
+@contextlib.asynccontextmanager
+async def make_target(wiring: str, folder: Path) -> AsyncIterator[Target]:
+    async with make_pair(wiring, folder) as pair:
+        region = pair.far.allocate(SIZE)
+        content = fill(region, 1)
+        region.grant("rw")  # the key that the frames below carry
+        yield Target(pair, region, content)
+
+
+@pytest.fixture
+async def tcp(tmp_path: Path) -> AsyncIterator[Target]:
+    async with make_target("tcp4", tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def shm(tmp_path: Path) -> AsyncIterator[Target]:
+    async with make_target("shm", tmp_path) as made:
+        yield made
+
+
+async def on_thread(what: Callable[[], object]) -> None:
+    await asyncio.to_thread(what)
+
+
+def ranges(*pairs: tuple[int, int]) -> bytes:
+    return b"".join(struct.pack("<QQ", *pair) for pair in pairs)
+
+
+def frame(target: Target, payload: int, count: int = 1, op: WireOp = WireOp.WRITE) -> bytes:
+    return pack_frame(op, count, 7, target.region.id, payload, target.key)
+
+
+BAD_STREAMS: dict[str, Callable[[Target], list[bytes]]] = {
+    "wrong magic": lambda t: [b"HTTP" + frame(t, 8)[4:], ranges((0, 8)), b"x" * 8],
+    "wrong version": lambda t: [MAGIC + b"\x09" + frame(t, 8)[5:], ranges((0, 8)), b"x" * 8],
+    "no such operation": lambda t: [frame(t, 8)[:5] + b"\x03" + frame(t, 8)[6:], ranges((0, 8))],
+    "no ranges": lambda t: [frame(t, 8, count=0)],
+    "too many ranges": lambda t: [frame(t, RANGES_MAX + 1, count=RANGES_MAX + 1)],
+    "no payload": lambda t: [frame(t, 0), ranges((0, 0))],
+    "oversize payload": lambda t: [frame(t, FRAME_BYTES_MAX + 1), ranges((0, FRAME_BYTES_MAX + 1))],
+    "payload is not the sum": lambda t: [frame(t, 8), ranges((0, 9)), b"x" * 9],
+    "sum wraps around": lambda t: [frame(t, 8, count=2), ranges((0, 2**63), (0, 2**63 + 8))],
+    "cut in the head": lambda t: [frame(t, 8)[:-1]],
+    "cut in the ranges": lambda t: [frame(t, 8), ranges((0, 8))[:-1]],
+    "out of bounds": lambda t: [frame(t, 8), ranges((SIZE - 7, 8)), b"x" * 8],
+    "before the region": lambda t: [frame(t, 8), ranges((2**64 - 4, 8)), b"x" * 8],
+    "second of two out of bounds": lambda t: [
+        frame(t, 16, count=2),
+        ranges((0, 8), (SIZE, 8)),
+        b"x" * 16,
+    ],
+    "unknown region": lambda t: [
+        pack_frame(WireOp.WRITE, 1, 7, 99, 8, t.key),
+        ranges((0, 8)),
+        b"x" * 8,
+    ],
+    "unknown key": lambda t: [
+        pack_frame(WireOp.WRITE, 1, 7, t.region.id, 8, b"k" * 16),
+        ranges((0, 8)),
+        b"x" * 8,
+    ],
+}
+
+
+@pytest.mark.parametrize("what", BAD_STREAMS)
+async def test_a_bad_frame_is_refused_and_counted(tcp: Target, what: str) -> None:
+    parts = BAD_STREAMS[what](tcp)
+    await on_thread(lambda: tcp.said_to(tcp.greeted(), *parts))
+    await until(lambda: tcp.counted() == 1)
+    await tcp.still_whole()
+
+
+async def test_a_refused_writer_is_told_why(tcp: Target) -> None:
+    heard: list[bytes] = []
+    bad = BAD_STREAMS["out of bounds"](tcp)
+    await on_thread(lambda: heard.append(tcp.said_to(tcp.greeted(), *bad)))
+    assert unpack_reply(heard[0][:REPLY_BYTES])[:2] == (Status.BOUNDS, 7)
+
+
+@pytest.mark.parametrize("first", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\0" * 400, pack_hello("x")])
+async def test_a_stranger_is_hung_up_on(tcp: Target, first: bytes) -> None:
+    await on_thread(lambda: tcp.said_to(tcp.connect(), first))
+    await until(lambda: tcp.counted() == 1)
+    await until(lambda: tcp.pair.far.stats()["tcp.streams_served"] == 0)
+    await tcp.still_whole()
+
+
+async def test_a_write_cut_off_in_its_payload_is_counted_and_not_confirmed(tcp: Target) -> None:
+    heard: list[bytes] = []
+    parts = [frame(tcp, 100), ranges((0, 100)), tcp.content[:99].tobytes()]
+    await on_thread(lambda: heard.append(tcp.said_to(tcp.greeted(), *parts)))
+    assert heard == [b""]
+    await until(lambda: tcp.counted() == 1)
+    await tcp.still_whole()
+
+
+async def test_a_peer_that_stalls_in_a_frame_is_dropped(
+    tcp: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moonpool.transfer.transports.tcp_owner.STALL_S", 0.2)
+    sock = await asyncio.to_thread(tcp.greeted)
+    with sock:
+        sock.sendall(frame(tcp, 100))
+        assert await asyncio.to_thread(sock.recv, 10) == b""
+    assert tcp.counted() == 1
+    await tcp.still_whole()
+
+
+async def test_a_reader_that_takes_nothing_is_dropped(
+    tcp: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moonpool.transfer.transports.tcp_owner.STALL_S", 0.2)
+    sock = await asyncio.to_thread(tcp.greeted)
+    with sock:
+        ask = frame(tcp, SIZE, op=WireOp.READ) + ranges((0, SIZE))
+        for _ in range(64):
+            sock.sendall(ask)
+        await until(lambda: tcp.pair.far.stats()["tcp.streams_served"] == 0)
+    await tcp.still_whole()
+
+
+async def test_a_flood_of_connections_is_bounded(
+    tcp: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moonpool.transfer.transports.tcp_owner.STREAMS_MAX", 4)
+    with contextlib.ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(await asyncio.to_thread(tcp.connect))
+        await until(lambda: tcp.pair.far.stats().get("tcp.streams_refused", 0) == 16)
+        assert tcp.pair.far.stats()["tcp.streams_served"] == 4
+    await until(lambda: tcp.pair.far.stats()["tcp.streams_served"] == 0)
+    await tcp.still_whole()
+
+
+def fuzz_stream(target: Target, data: st.DataObject) -> None:
+    """A proper write of what is there already, with some bytes changed."""
+    length = data.draw(st.integers(1, 2000))
+    at = data.draw(st.integers(0, SIZE - length))
+    body = target.content[at : at + length].tobytes()
+    good = bytearray(frame(target, length) + ranges((at, length)))
+    head = bytearray(good)
+    for place, value in data.draw(
+        st.lists(st.tuples(st.integers(0, len(head) - 1), st.integers(0, 255)), min_size=1)
+    ):
+        head[place] = value
+    if head[:48] == good[:48] and head != good:
+        return  # a valid frame for other bytes: it would be right to write them
+    cut = data.draw(st.integers(0, len(head) + length))
+    target.said_to(target.greeted(), (bytes(head) + body)[:cut])
+
+
+async def _fuzz(target: Target, one: Callable[[Target, st.DataObject], None], count: int) -> None:
+    @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        one(target, data)
+        assert np.array_equal(array(target.region), target.content)
+
+    await asyncio.to_thread(check)
+    await target.still_whole()
+
+
+async def test_random_damage_to_frames_changes_nothing(tcp: Target) -> None:
+    await _fuzz(tcp, fuzz_stream, 60)
+
+
+@pytest.mark.slow
+async def test_much_random_damage_to_frames_changes_nothing(tcp: Target) -> None:
+    await _fuzz(tcp, fuzz_stream, 3000)
+
+
+BAD_PACKETS: dict[str, Callable[[Target], bytes]] = {
+    "too short": lambda t: b"x",
+    "too long": lambda t: b"x" * 100_000,
+    "zeros": lambda t: bytes(MESSAGE_BYTES),
+    "an owner's word": lambda t: Message(Kind.ATTACHED, t.region.id, t.key).pack(),
+    "no such kind": lambda t: _patched(t, 5, 77),
+    "no such status": lambda t: _patched(t, 6, 77),
+    "no such rights": lambda t: _patched(t, 7, 77),
+}
+
+
+def _patched(target: Target, place: int, value: int) -> bytes:
+    good = bytearray(Message(Kind.ATTACH, target.region.id, target.key, 0, 10).pack())
+    good[place] = value
+    return bytes(good)
+
+
+@pytest.mark.parametrize("what", BAD_PACKETS)
+async def test_a_bad_packet_on_the_handshake_socket_is_refused(shm: Target, what: str) -> None:
+    heard: list[bytes] = []
+
+    def talk() -> None:
+        heard.append(shm.said_to(shm.greeted(), BAD_PACKETS[what](shm)))
+
+    await on_thread(talk)
+    assert heard == [b""]
+    await until(lambda: shm.counted() == 1)
+    await shm.still_whole()
+
+
+@pytest.mark.parametrize("first", [b"hi", b"\0" * 60, pack_hello("")[:-1]])
+async def test_a_stranger_on_the_handshake_socket_is_hung_up_on(shm: Target, first: bytes) -> None:
+    await on_thread(lambda: shm.said_to(shm.connect(), first))
+    await until(lambda: shm.counted() == 1)
+    await shm.still_whole()
+
+
+async def test_descriptors_pushed_at_the_owner_do_not_pile_up(shm: Target) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+
+    def talk() -> None:
+        sock = shm.greeted()
+        good = Message(Kind.ATTACH, shm.region.id, shm.key, 0, 10).pack()
+        socket.send_fds(sock, [good], [0, 1, 2])
+        with sock:
+            _, fds, _, _ = socket.recv_fds(sock, 128, 1)
+            for fd in fds:
+                socket.close(fd)
+
+    await on_thread(talk)
+    await until(lambda: shm.pair.far.stats()["shm.peers_served"] == 0)
+    assert len(os.listdir("/proc/self/fd")) == before
+    await shm.still_whole()
+
+
+def fuzz_packet(target: Target, data: st.DataObject) -> None:
+    packets = data.draw(st.lists(st.binary(min_size=1, max_size=200), min_size=1, max_size=4))
+    good = bytearray(Message(Kind.ATTACH, target.region.id, target.key, 0, 10).pack())
+    for place in data.draw(st.lists(st.integers(0, len(good) - 1), max_size=3)):
+        good[place] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(OSError):
+        target.said_to(target.greeted(), bytes(good), *packets)
+
+
+async def test_random_packets_on_the_handshake_socket_change_nothing(shm: Target) -> None:
+    await _fuzz(shm, fuzz_packet, 60)
+
+
+@pytest.mark.slow
+async def test_many_random_packets_on_the_handshake_socket_change_nothing(shm: Target) -> None:
+    await _fuzz(shm, fuzz_packet, 3000)
+
+
+@settings(max_examples=200, deadline=None)
+@example(bytes(FRAME_BYTES))
+@given(st.binary(min_size=FRAME_BYTES, max_size=FRAME_BYTES))
+def test_any_bytes_either_parse_within_bounds_or_are_a_bad_frame(data: bytes) -> None:
+    from moonpool.transfer.wire import BadFrame, unpack_frame
+
+    with contextlib.suppress(BadFrame):
+        parsed = unpack_frame(data)
+        assert 0 < parsed.ranges <= RANGES_MAX
+        assert 0 < parsed.payload <= FRAME_BYTES_MAX
