@@ -22,7 +22,7 @@ _KINDS_MAX = 1024
 
 # seconds per prompt, per token, per token pair of attention; a small CPU-bound model. A few samples
 # replace the scale, so only the proportions matter for long.
-PREFILL_PRIOR = (5e-3, 4e-4, 4e-8)
+PREFILL_PRIOR = (2e-2, 4e-4, 4e-8)
 # seconds per step, per sequence, per token of context
 STEP_PRIOR = (1e-2, 2e-3, 5e-7)
 

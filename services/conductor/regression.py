@@ -11,7 +11,7 @@ from collections.abc import Sequence
 _WARM_SAMPLES = 6  # until then only the prior's scale is learned: too few for its shape
 _FORGETTING = 0.995  # per sample: a drift is followed within a few hundred
 _NOISE = 0.02  # variance of the relative error of one sample
-_DOUBT = 1.0  # variance of a weight before any sample, and its ceiling
+_DOUBT = 25.0  # variance of a weight before any sample, and its ceiling: priors can be far off
 _RATIO_FLOOR = 0.2  # a sample this far below the prediction counts as if it were only so far
 _ERRORS_KEPT = 256
 _SECONDS_MIN = 1e-6

@@ -1,0 +1,130 @@
+"""Predictors: sane before anything was seen, close after, never absurd."""
+
+import random
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from services.conductor.bandwidth import TransferPredictor
+from services.conductor.predict import PREFILL_PRIOR, ComputePredictor, prefill_features
+
+KIND = "prefill:ff"
+
+
+def make_predictor() -> ComputePredictor:
+    return ComputePredictor("prefill", prefill_features, PREFILL_PRIOR)
+
+
+def real_seconds(new: float, cached: float, speed: float = 1.0) -> float:
+    """A machine as in the papers: a constant, a linear and a quadratic part."""
+    return speed * (0.065 + 1.165e-4 * new + 7.13e-10 * new * (new + 2 * cached))
+
+
+def train(
+    predictor: ComputePredictor, samples: int, speed: float = 1.0, noise: float = 0.05
+) -> None:
+    rng = random.Random(7)
+    for i in range(samples):
+        new, cached = rng.choice([64, 500, 2000, 8000, 32000]), rng.choice([0, 0, 1000, 16000])
+        seconds = real_seconds(new, cached, speed) * rng.uniform(1 - noise, 1 + noise)
+        predictor.learn(KIND, "a", new, cached, seconds, float(i))
+        predictor.check()
+
+
+def test_one_sample_sets_the_scale() -> None:
+    predictor = make_predictor()
+    predictor.learn(KIND, "a", 1000, 0, 50.0, 0.0)
+    assert predictor.seconds(KIND, "a", 1000, 0) == pytest.approx(50.0, rel=0.01)
+    assert predictor.seconds(KIND, "a", 2000, 0) > 60.0
+
+
+def test_a_few_dozen_samples_fit_a_real_machine() -> None:
+    predictor = make_predictor()
+    train(predictor, 60)
+    for new, cached in ((128, 0), (1000, 1000), (4000, 0), (16000, 8000), (30000, 0)):
+        real = real_seconds(new, cached)
+        assert predictor.seconds(KIND, "a", new, cached) == pytest.approx(real, rel=0.15)
+    assert predictor.errors.quantile(0.5) < 0.1
+
+
+def test_drift_is_followed() -> None:
+    predictor = make_predictor()
+    train(predictor, 200)
+    train(predictor, 100, speed=3.0)
+    assert predictor.seconds(KIND, "a", 4000, 0) == pytest.approx(
+        real_seconds(4000, 0, 3.0), rel=0.2
+    )
+
+
+def test_one_freak_sample_does_not_turn_it_over() -> None:
+    predictor = make_predictor()
+    train(predictor, 60)
+    before = predictor.seconds(KIND, "a", 4000, 0)
+    predictor.learn(KIND, "a", 4000, 0, real_seconds(4000, 0) * 100, 99.0)
+    predictor.learn(KIND, "a", 4000, 0, 1e-9, 99.0)
+    assert predictor.seconds(KIND, "a", 4000, 0) == pytest.approx(before, rel=0.6)
+
+
+def test_a_slower_machine_of_a_kind_is_told_apart() -> None:
+    predictor = make_predictor()
+    for i in range(80):
+        predictor.learn(KIND, "fast", 1000, 0, 1.0, float(i))
+        predictor.learn(KIND, "slow", 1000, 0, 3.0, float(i))
+    ratio = predictor.seconds(KIND, "slow", 1000, 0) / predictor.seconds(KIND, "fast", 1000, 0)
+    assert 2.3 < ratio < 3.5
+
+
+def test_beyond_what_was_seen_it_grows_like_the_prior_and_is_not_trusted() -> None:
+    predictor = make_predictor()
+    assert not predictor.trusted(KIND, 100, 0)
+    for i in range(20):
+        predictor.learn(KIND, "a", 500 + i, 0, 0.5 + i / 1000, float(i))
+    assert predictor.trusted(KIND, 800, 0)
+    assert not predictor.trusted(KIND, 100_000, 0)
+    edge, far = predictor.seconds(KIND, "a", 519, 0), predictor.seconds(KIND, "a", 51900, 0)
+    assert 50 * edge < far < 1000 * edge
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 200_000),
+            st.integers(0, 200_000),
+            st.floats(1e-6, 1e4) | st.just(0.0) | st.just(float("nan")) | st.just(-1.0),
+        ),
+        max_size=40,
+    ),
+    st.integers(0, 10**6),
+    st.integers(0, 10**6),
+)
+def test_whatever_it_is_told_it_answers_a_finite_positive_time(
+    samples: list[tuple[int, int, float]], new: int, cached: int
+) -> None:
+    predictor = make_predictor()
+    for at, (n, c, seconds) in enumerate(samples):
+        predictor.learn(KIND, "a", n, c, seconds, float(at))
+        predictor.check()
+    assert 0.0 < predictor.seconds(KIND, "a", new, cached) < float("inf")
+
+
+def test_bandwidth_is_learned_by_pair_and_lent_to_the_class() -> None:
+    links = TransferPredictor()
+    prior = links.bandwidth("n", "a", "dram", same_host=False)
+    for _ in range(30):
+        links.learn("n", "a", "dram", False, 64 << 20, 64 * 2**20 / 2e8)
+    links.check()
+    assert links.bandwidth("n", "a", "dram", same_host=False) == pytest.approx(2e8, rel=0.1)
+    assert links.bandwidth("x", "y", "dram", same_host=False) == pytest.approx(2e8, rel=0.1)
+    assert links.bandwidth("x", "y", "dram", same_host=True) > prior
+    assert links.bandwidth("x", "y", "nvme", same_host=False) == pytest.approx(8e8)
+
+
+def test_impossible_transfers_teach_nothing() -> None:
+    links = TransferPredictor()
+    before = links.bandwidth("n", "a", "dram", same_host=True)
+    for size_bytes, seconds in ((0, 1.0), (-5, 1.0), (1 << 20, 0.0), (1 << 20, float("nan"))):
+        links.learn("n", "a", "dram", True, size_bytes, seconds)
+    assert links.bandwidth("n", "a", "dram", same_host=True) == before
+    assert links.stats() == {"pairs": 0, "classes": 0}
