@@ -29,12 +29,16 @@ def listen(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes any free one. Raises PortTaken, which names both."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise PortTaken(
             f"cannot listen on {host} port {port} ({error.strerror or error}): set "
             "MOONPOOL_HTTP_HOST and MOONPOOL_HTTP_PORT"
         ) from error
+    # Connections inherit it. Without it each small write after the first waits 40 ms for an
+    # acknowledgement; asyncio sets it only on sockets that name their protocol.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 class HttpServer:

@@ -146,7 +146,9 @@ class ScriptedMesh:
             return PlanReply(refusal=self.plan_refusal)
         usable = {
             role: [
-                i.id for i in self.instances.values() if i.role == role and i.id not in request.exclude
+                i.id
+                for i in self.instances.values()
+                if i.role == role and i.id not in request.exclude
             ]
             for role in ("prefill", "decode", "colocated")
         }

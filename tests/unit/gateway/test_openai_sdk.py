@@ -82,11 +82,16 @@ async def test_a_stop_string_ends_an_answer_before_it(stop: str | list[str], str
 async def _text(house: House, stream: bool, **fields: object) -> str:
     if not stream:
         done = await house.sdk.chat.completions.create(
-            model=MODEL, messages=HELLO, **fields  # type: ignore
+            model=MODEL,
+            messages=HELLO,
+            **fields,  # type: ignore
         )
         return done.choices[0].message.content or ""
     chunks = await house.sdk.chat.completions.create(
-        model=MODEL, messages=HELLO, stream=True, **fields  # type: ignore
+        model=MODEL,
+        messages=HELLO,
+        stream=True,
+        **fields,  # type: ignore
     )
     parts = [c.choices[0].delta.content or "" async for c in chunks if c.choices]
     return "".join(parts)
@@ -96,7 +101,10 @@ async def test_log_probabilities_of_a_chat_name_every_token() -> None:
     async with open_house() as house:
         house.mesh.logprobs = lambda token: TokenLogprobs(-0.5, (token, 5), (-0.5, -1.5))
         done = await house.sdk.chat.completions.create(
-            model=MODEL, messages=HELLO, logprobs=True, top_logprobs=2  # type: ignore
+            model=MODEL,
+            messages=HELLO,
+            logprobs=True,
+            top_logprobs=2,  # type: ignore
         )
         assert house.mesh.instances["p1"].submits[0].sampling.logprobs == 2
     content = done.choices[0].logprobs.content  # type: ignore
@@ -153,7 +161,9 @@ async def test_an_error_in_mid_stream_is_one_event_that_the_client_raises() -> N
         decode.failure = refusal("boom", Blame.CALLER)
         object.__setattr__(decode, "failure", _final())
         stream = await house.sdk.chat.completions.create(
-            model=MODEL, messages=HELLO, stream=True  # type: ignore
+            model=MODEL,
+            messages=HELLO,
+            stream=True,  # type: ignore
         )
         seen = []
         with pytest.raises(openai.APIError) as caught:
@@ -174,7 +184,10 @@ async def test_the_prompt_is_the_chat_template_s_text() -> None:
     async with open_house() as house:
         messages = [
             {"role": "system", "content": "be brief"},
-            {"role": "user", "content": [{"type": "text", "text": "he"}, {"type": "text", "text": "llo"}]},
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "he"}, {"type": "text", "text": "llo"}],
+            },
         ]
         await house.sdk.chat.completions.create(model=MODEL, messages=messages)  # type: ignore
         sent = house.mesh.instances["p1"].submits[0]
