@@ -7,6 +7,7 @@ is found and loaded. At the end new requests are refused first, then those under
 import asyncio
 import sys
 from functools import partial
+from pathlib import Path
 
 from moonpool.engine.fetch import resolve_model
 from moonpool.runtime import Change, ChangeKind, Heart, Members, ServiceContext
@@ -54,7 +55,9 @@ async def run_gateway(context: ServiceContext[GatewaySettings]) -> None:
 
 async def _load(context: ServiceContext[GatewaySettings]) -> tuple[str, TextModel]:
     """The model's name and its text side; fetched first when it is not on this machine yet."""
-    find = partial(resolve_model, context.settings.model, progress=context.log.info)
+    settings, log = context.settings, context.log
+    folder = Path(settings.cache_dir) if settings.cache_dir else None
+    find = partial(resolve_model, settings.model, cache_dir=folder, progress=log.info)
     try:
         files = await asyncio.to_thread(find)
     except ImportError:  # it must be converted first, which takes torch: not in this process
@@ -65,11 +68,11 @@ async def _load(context: ServiceContext[GatewaySettings]) -> tuple[str, TextMode
 
 async def _fetch(context: ServiceContext[GatewaySettings]) -> None:
     """Fetches and converts the model in a process of its own, its progress in our log."""
+    settings = context.settings
+    folder = ["--cache-dir", settings.cache_dir] if settings.cache_dir else []
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        "-m",
-        "moonpool.engine.fetch",
-        context.settings.model,
+        *("-m", "moonpool.engine.fetch", settings.model, *folder),
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -88,7 +91,7 @@ async def _fetch(context: ServiceContext[GatewaySettings]) -> None:
             process.kill()
             await process.wait()
     if status:
-        raise TokenizerUnusable(f"{context.settings.model} could not be fetched: {said}")
+        raise TokenizerUnusable(f"{settings.model} could not be fetched: {said}")
 
 
 def _changed(gateway: Gateway, change: Change) -> None:

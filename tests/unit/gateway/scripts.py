@@ -1,8 +1,9 @@
 """A mesh at the message seam: conductor, prefills and decodes that follow a script."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -188,9 +189,9 @@ class ScriptedMesh:
         decode_side = self.instances[request.plan.decode]
         for index in range(start, len(self.answer)):
             source = prefill if index == start else decode_side
-            if any(c.request == request.request for c in prefill.cancels + decode_side.cancels):
-                if any(c.attempt == request.attempt for c in prefill.cancels + decode_side.cancels):
-                    return
+            cancels = prefill.cancels + decode_side.cancels
+            if any((c.request, c.attempt) == (request.request, request.attempt) for c in cancels):
+                return
             if source.trouble(index):
                 await self._misbehave(source, request, index)
                 return
@@ -238,7 +239,7 @@ class ScriptedMesh:
             )
             await self.bus.publish(self.subjects.tokens(request.request), encode(event))
 
-    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._work.add(task)
         task.add_done_callback(self._work.discard)

@@ -3,7 +3,7 @@
 import openai
 import pytest
 
-from moonpool.messages.errors import Blame
+from moonpool.messages.errors import Blame, ErrorInfo
 from moonpool.messages.tokens import TokenLogprobs
 from tests.unit.gateway.house import ANSWER, House, answer_tokens, open_house
 from tests.unit.gateway.scripts import MODEL, refusal
@@ -15,14 +15,14 @@ HELLO = [{"role": "user", "content": "hello"}]
 async def test_a_chat_is_answered_whole() -> None:
     async with open_house() as house:
         house.mesh.cached = {"hbm": 4, "dram": 3}
-        done = await house.sdk.chat.completions.create(model=MODEL, messages=HELLO)  # type: ignore
+        done = await house.sdk.chat.completions.create(model=MODEL, messages=HELLO)
         assert done.choices[0].message.content == ANSWER
         assert done.choices[0].message.role == "assistant"
         assert done.choices[0].finish_reason == "stop"
         assert done.usage is not None
         assert done.usage.completion_tokens == len(answer_tokens())
         assert done.usage.prompt_tokens == house.mesh.plans[0].prompt_tokens
-        assert done.usage.prompt_tokens_details.cached_tokens == 7  # type: ignore
+        assert done.usage.prompt_tokens_details.cached_tokens == 7
         assert done.system_fingerprint == "fp_000102030405"
         assert done.object == "chat.completion"
         await house.empties()
@@ -32,7 +32,7 @@ async def test_a_chat_streams_role_text_reason_and_usage_in_this_order() -> None
     async with open_house() as house:
         stream = await house.sdk.chat.completions.create(
             model=MODEL,
-            messages=HELLO,  # type: ignore[arg-type]
+            messages=HELLO,
             stream=True,
             stream_options={"include_usage": True},
         )
@@ -84,14 +84,14 @@ async def _text(house: House, stream: bool, **fields: object) -> str:
         done = await house.sdk.chat.completions.create(
             model=MODEL,
             messages=HELLO,
-            **fields,  # type: ignore
+            **fields,
         )
         return done.choices[0].message.content or ""
     chunks = await house.sdk.chat.completions.create(
         model=MODEL,
         messages=HELLO,
         stream=True,
-        **fields,  # type: ignore
+        **fields,
     )
     parts = [c.choices[0].delta.content or "" async for c in chunks if c.choices]
     return "".join(parts)
@@ -104,10 +104,10 @@ async def test_log_probabilities_of_a_chat_name_every_token() -> None:
             model=MODEL,
             messages=HELLO,
             logprobs=True,
-            top_logprobs=2,  # type: ignore
+            top_logprobs=2,
         )
         assert house.mesh.instances["p1"].submits[0].sampling.logprobs == 2
-    content = done.choices[0].logprobs.content  # type: ignore
+    content = done.choices[0].logprobs.content
     assert content is not None
     assert len(content) == len(answer_tokens())
     raw = b"".join(bytes(each.bytes or []) for each in content[:-1])
@@ -138,7 +138,7 @@ async def test_models_are_listed_and_found() -> None:
 async def test_an_unknown_model_raises_not_found() -> None:
     async with open_house() as house:
         with pytest.raises(openai.NotFoundError) as caught:
-            await house.sdk.chat.completions.create(model="nope", messages=HELLO)  # type: ignore
+            await house.sdk.chat.completions.create(model="nope", messages=HELLO)
     assert caught.value.code == "model_not_found"
     assert caught.value.param == "model"
 
@@ -148,7 +148,7 @@ async def test_a_refusal_raises_rate_limit_with_reason_and_retry_after(code: str
     async with open_house() as house:
         house.mesh.plan_refusal = refusal(code, retry_after_s=2.2)
         with pytest.raises(openai.RateLimitError) as caught:
-            await house.sdk.chat.completions.create(model=MODEL, messages=HELLO)  # type: ignore
+            await house.sdk.chat.completions.create(model=MODEL, messages=HELLO)
         assert caught.value.code == code
         assert caught.value.response.headers["retry-after"] == "3"
         await house.empties()
@@ -158,26 +158,16 @@ async def test_an_error_in_mid_stream_is_one_event_that_the_client_raises() -> N
     async with open_house() as house:
         decode = house.mesh.instances["d1"]
         decode.fails_before = 3
-        decode.failure = refusal("boom", Blame.CALLER)
-        object.__setattr__(decode, "failure", _final())
+        decode.failure = ErrorInfo("boom", Blame.BUG, "something broke for good")
         stream = await house.sdk.chat.completions.create(
             model=MODEL,
             messages=HELLO,
-            stream=True,  # type: ignore
+            stream=True,
         )
-        seen = []
         with pytest.raises(openai.APIError) as caught:
-            async for chunk in stream:
-                seen.append(chunk)
-        assert seen
+            _ = [chunk async for chunk in stream]
         assert caught.value.code == "boom"
         await house.empties()
-
-
-def _final() -> object:
-    from moonpool.messages.errors import ErrorInfo
-
-    return ErrorInfo("boom", Blame.BUG, "something broke for good")
 
 
 async def test_the_prompt_is_the_chat_template_s_text() -> None:
@@ -189,7 +179,7 @@ async def test_the_prompt_is_the_chat_template_s_text() -> None:
                 "content": [{"type": "text", "text": "he"}, {"type": "text", "text": "llo"}],
             },
         ]
-        await house.sdk.chat.completions.create(model=MODEL, messages=messages)  # type: ignore
+        await house.sdk.chat.completions.create(model=MODEL, messages=messages)
         sent = house.mesh.instances["p1"].submits[0]
     expected = (
         "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nhello<|im_end|>\n"

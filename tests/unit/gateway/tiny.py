@@ -36,7 +36,8 @@ def tiny_tokenizer(chat: bool = True) -> Any:
         show_progress=False,
     )
     tokenizer.train_from_iterator(CORPUS, trainer)
-    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=SPECIAL[2])
+    make: Any = PreTrainedTokenizerFast
+    wrapped = make(tokenizer_object=tokenizer, eos_token=SPECIAL[2])
     if chat:
         wrapped.chat_template = TEMPLATE
     return wrapped
