@@ -1,19 +1,13 @@
 """The life of a request, by script: whatever comes in whatever order, no token twice, none lost."""
 
-import random
-from typing import TypeVar
-
 import numpy as np
 import pytest
 
 from moonpool.kv import block_keys
 from moonpool.messages.decode import ReserveReply
-from moonpool.messages.errors import Blame, ErrorInfo
-from moonpool.messages.ids import InstanceId, RequestId, TenantId
-from moonpool.messages.plan import Plan, PlanReply
+from moonpool.messages.errors import ErrorInfo
+from moonpool.messages.plan import PlanReply
 from moonpool.messages.prefill import SubmitReply
-from moonpool.messages.sampling import SamplingParams
-from moonpool.messages.tokens import TokenEvent
 from services.gateway.core.effects import (
     DECODE,
     PREFILL,
@@ -22,78 +16,31 @@ from services.gateway.core.effects import (
     AskReserve,
     AskSubmit,
     Door,
-    Effect,
     End,
-    Give,
     SendCancel,
 )
-from services.gateway.core.job import Job
-from services.gateway.core.lifecycle import PLANS_MAX, Life, Limits, Stage
-
-ROOT, BLOCK_TOKENS = b"r" * 16, 16
-PROMPT = np.arange(20, dtype="<i4")
-ANSWER = tuple(range(100, 130))
-P1, D1, P2, D2, W1 = map(InstanceId, ("p1", "d1", "p2", "d2", "w1"))
-GONE = ErrorInfo("no_responder", Blame.PEER, "gone", elsewhere=True)
-SLOW = ErrorInfo("request_timeout", Blame.PEER, "slow", elsewhere=True)
-FULL = ErrorInfo("kv_space", Blame.CAPACITY, "full", 3.0, elsewhere=True)
-NOBODY = ErrorInfo("no_instances", Blame.PEER, "nobody")
-
-E = TypeVar("E")
-
-
-def make_life(**limits: float) -> Life:
-    job = Job(
-        request=RequestId("r1"),
-        tenant=TenantId("public"),
-        model="m",
-        fingerprint=b"f",
-        root=ROOT,
-        block_tokens=BLOCK_TOKENS,
-        prompt=PROMPT,
-        keys=tuple(block_keys(ROOT, PROMPT, BLOCK_TOKENS)),
-        sampling=SamplingParams(max_tokens=30, seed=7),
-    )
-    return Life(job, Limits(limits.get("deadline_s", 600.0), 20.0, int(limits.get("attempts", 4))))
-
-
-def one(effects: list[Effect], kind: type[E]) -> E:
-    [found] = [effect for effect in effects if isinstance(effect, kind)]
-    return found
-
-
-def plan(prefill: InstanceId = P1, decode: InstanceId = D1) -> PlanReply:
-    return PlanReply(plan=Plan(prefill, decode))
-
-
-def event(
-    index: int, count: int = 1, source: InstanceId = D1, attempt: int = 0, finish: str = ""
-) -> TokenEvent:
-    tokens = ANSWER[index : index + count]
-    return TokenEvent(RequestId("r1"), attempt, index, source, tokens, finish)
-
-
-def failed(code: str, source: InstanceId, attempt: int = 0, elsewhere: bool = True) -> TokenEvent:
-    info = ErrorInfo(code, Blame.PEER, code, elsewhere=elsewhere)
-    return TokenEvent(RequestId("r1"), attempt, 0, source, finish="error", error=info)
-
-
-def streaming(life: Life, now_s: float = 0.0, **names: InstanceId) -> AskSubmit:
-    """Plans, reserves and submits."""
-    if life.attempt == 0:
-        life.start()
-    effects = life.planned(plan(**names), now_s)
-    if not any(isinstance(effect, AskSubmit) for effect in effects):
-        one(effects, AskReserve)
-        effects = life.reserved(ReserveReply(decode="d"), now_s)
-    submit = one(effects, AskSubmit)
-    assert life.submitted(SubmitReply(), now_s) == []
-    assert life.stage is Stage.STREAM
-    return submit
-
-
-def given(effects: list[Effect]) -> list[int]:
-    return [token for e in effects if isinstance(e, Give) for token in e.tokens]
+from services.gateway.core.lifecycle import PLANS_MAX, Stage
+from tests.unit.gateway.lives import (
+    ANSWER,
+    BLOCK_TOKENS,
+    D1,
+    D2,
+    FULL,
+    GONE,
+    NOBODY,
+    P1,
+    P2,
+    PROMPT,
+    SLOW,
+    W1,
+    event,
+    failed,
+    given,
+    make_life,
+    one,
+    plan,
+    streaming,
+)
 
 
 def test_an_answer_without_trouble() -> None:
@@ -124,24 +71,6 @@ def test_a_token_may_come_before_the_submit_is_answered() -> None:
     assert given(life.token(event(0, source=P1), 0.1)) == [100]
     assert life.submitted(SLOW, 5.0) == []
     assert life.stage is Stage.STREAM
-
-
-def test_events_in_any_order_and_twice_give_each_token_once() -> None:
-    for seed in range(50):
-        shuffle = random.Random(seed)
-        life = make_life()
-        streaming(life)
-        events = [event(i, finish="length" if i == 29 else "") for i in range(30)]
-        events += shuffle.sample(events, 10)
-        shuffle.shuffle(events)
-        tokens: list[int] = []
-        ends = 0
-        for each in events:
-            effects = life.token(each, 0.1)
-            tokens += given(effects)
-            ends += sum(isinstance(e, End) for e in effects)
-        assert tokens == list(ANSWER), seed
-        assert ends == 1, seed
 
 
 def test_events_of_an_older_attempt_or_of_a_stranger_are_void() -> None:
@@ -368,59 +297,3 @@ def test_a_colocated_instance_is_spoken_to_at_one_door() -> None:
     life.token(event(1, source=W1), 1.3)
     effects = life.stop("cancelled")
     assert [e.door for e in effects if isinstance(e, SendCancel)] == [Door(PREFILL, W1)]
-
-
-def test_random_lives_give_every_token_once_or_end_with_an_error() -> None:
-    for seed in range(300):
-        _random_life(random.Random(seed), seed)
-
-
-def _random_life(dice: random.Random, seed: int) -> None:
-    """Instances refuse, die, fail, repeat and mix; old events come again at any time."""
-    life = make_life(attempts=6)
-    life.start()
-    names = [(P1, D1), (P2, D2), (W1, W1), (P1, D2)]
-    reserves: list[ReserveReply | ErrorInfo] = [GONE, FULL, *[ReserveReply()] * 6]
-    submits: list[SubmitReply | ErrorInfo] = [GONE, SLOW, *[SubmitReply()] * 6]
-    old: list[TokenEvent] = []
-    tokens: list[int] = []
-    ends: list[End] = []
-    now_s = 0.0
-
-    def take(effects: list[Effect]) -> None:
-        tokens.extend(given(effects))
-        ends.extend(e for e in effects if isinstance(e, End))
-
-    for _ in range(500):
-        now_s += dice.random() * 0.3
-        if old and dice.random() < 0.3:
-            take(life.token(dice.choice(old), now_s))
-        if life.over:
-            break
-        if life.stage is Stage.PLAN:
-            reply = PlanReply(refusal=NOBODY) if dice.random() < 0.1 else plan(*dice.choice(names))
-            take(life.planned(reply, now_s))
-        elif life.stage is Stage.RESERVE:
-            take(life.reserved(dice.choice(reserves), now_s))
-        elif life.stage is Stage.SUBMIT:
-            take(life.submitted(dice.choice(submits), now_s))
-        else:
-            here = life.facts.plans[-1]
-            index = len(life.text.output)
-            roll = dice.random()
-            if roll < 0.05:
-                take(life.gone(here.decode, now_s))
-            elif roll < 0.1:
-                take(life.token(failed("preempted", here.decode, life.attempt), now_s))
-            else:
-                ahead = min(29, index + dice.choice([0, 0, 0, 1, 2]))
-                count = dice.choice([1, 1, 2, 3])
-                finish = "length" if ahead + count >= 30 else ""
-                fresh = event(ahead, count, here.decode, life.attempt, finish)
-                old.append(fresh)
-                take(life.token(fresh, now_s))
-            take(life.tick(now_s))
-    assert tokens == list(ANSWER[: len(tokens)]), seed
-    assert len(ends) == (1 if life.over else 0), seed
-    if ends and ends[0].finish == "length":
-        assert len(tokens) == 30, seed
