@@ -8,13 +8,14 @@ from pathlib import Path
 
 from services.cli.mesh.errors import MeshRefused
 
+_FETCH = "import sys; from moonpool.engine.fetch import main; sys.exit(main())"
 _ELAPSED = re.compile(r"^\[ *[\d.]+ s\] ")
 
 
 async def fetch_model(model: str, progress: Callable[[str], None]) -> Path:
     """Its folder. Raises MeshRefused with the reason when there is no such model."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "moonpool.engine.fetch", model),
+        *(sys.executable, "-c", _FETCH, model),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
