@@ -7,7 +7,8 @@ import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from moonpool.messages import MalformedMessage, Subjects, decode
+from moonpool.messages import MalformedMessage, Subjects
+from moonpool.messages.codec import decode
 from moonpool.messages.registry import Heartbeat
 
 

@@ -1,4 +1,4 @@
-"""`moonpool status`: who is there, and how busy."""
+"""`moonpool status`: who is there, and how busy, as a conductor sees it."""
 
 import argparse
 import asyncio
@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING
 from services.cli.options import add_json_option, add_mesh_options, add_verb, running_mesh
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
-    from nats.aio.msg import Msg
-
-    from moonpool.messages.load import LoadReport
-    from moonpool.messages.registry import Heartbeat
+    from moonpool.messages.status import ConductorStatus, MemberStatus
     from services.cli.options import Verbs
 
-LISTEN_S = 1.3  # everybody sends a heartbeat each second
+TIMEOUT_S = 5.0
 EXAMPLES = """\
   moonpool status
-  moonpool status --json | jq '.[] | select(.state != "ready")'
+  moonpool status --json | jq '.services[] | select(.state != "ready")'
   moonpool status --nats nats://10.0.0.5:4222
+
+exit code 0: every service is ready and nobody is suspect
 """
 
 
@@ -38,15 +36,18 @@ class Row:
 
     id: str
     role: str
-    state: str
+    state: str  # "starting", "ready", "draining", "suspect"
     host: str
     version: str
+    heard_ago_s: float
     tiers: dict[str, tuple[int, int]] = field(default_factory=dict)  # (used, total) in bytes
     blocks: tuple[int, int] = (0, 0)  # (used, total) of the device pool
     queued: int = 0
     running: int = 0
     slots: int = 0
     load_known: bool = False
+    indexed: int = 0  # blocks of it that the conductor's index knows
+    mismatch: str = ""  # why it may not serve its model
 
 
 def run(given: argparse.Namespace) -> int:
@@ -55,56 +56,43 @@ def run(given: argparse.Namespace) -> int:
     else:
         record = running_mesh(given)
         url, prefix = record.nats_url, given.mesh or record.mesh
-    rows = asyncio.run(_listen(url, prefix))
+    status = asyncio.run(ask(url, prefix))
+    rows = [row_of(member) for member in status.members]
     if given.json:
-        print(json.dumps([asdict(row) for row in rows]))
+        shown = {"conductor": status.id, "keys": status.keys, "blocks": status.blocks}
+        print(json.dumps(shown | {"services": [asdict(row) for row in rows]}))
     else:
         print(table(rows))
     return 0 if rows and all(row.state == "ready" for row in rows) else 1
 
 
-async def _listen(url: str, prefix: str) -> list[Row]:
-    """What everybody says of itself within LISTEN_S. Raises PeerError."""
-    from moonpool.messages import Subjects, decode
-    from moonpool.messages.load import LoadReport
-    from moonpool.messages.registry import Heartbeat
+async def ask(nats_url: str, prefix: str) -> "ConductorStatus":
+    """What one conductor knows. Raises PeerError when none, or no server, answers."""
+    from moonpool.bus import NatsBus, NoResponder
+    from moonpool.messages import PeerError, Subjects
+    from moonpool.messages.codec import decode, encode
+    from moonpool.messages.status import ConductorStatus, StatusRequest
 
-    subjects = Subjects(prefix)
-    heard: dict[str, Heartbeat] = {}
-    loads: dict[str, LoadReport] = {}
-
-    async def on_heartbeat(message: "Msg") -> None:
-        heartbeat = decode(message.data, Heartbeat)
-        heard[heartbeat.registration.id] = heartbeat
-
-    async def on_load(message: "Msg") -> None:
-        report = decode(message.data, LoadReport)
-        loads[report.id] = report
-
-    client = await _connect(url)
     try:
-        await client.subscribe(subjects.heartbeat, cb=on_heartbeat)
-        await client.subscribe(subjects.load(), cb=on_load)
-        await asyncio.sleep(LISTEN_S)
+        async with asyncio.timeout(TIMEOUT_S):
+            bus = await NatsBus.connect(nats_url, name="moonpool-status")
+    except TimeoutError as error:
+        raise PeerError(f"{nats_url} does not answer") from error
+    try:
+        subject = Subjects(prefix).conductor_status
+        reply = await bus.request(subject, encode(StatusRequest()), TIMEOUT_S)
+    except NoResponder as error:
+        raise PeerError(f"no conductor answers at {nats_url}: is it starting, or gone?") from error
     finally:
-        await client.close()
-    return [_row(heard[name], loads.get(name)) for name in sorted(heard)]
+        await bus.close()
+    return decode(reply, ConductorStatus)
 
 
-async def _connect(url: str) -> "Client":
-    import nats
-
-    from moonpool.messages import PeerError
-
-    try:
-        return await nats.connect(url, allow_reconnect=False, connect_timeout=3)
-    except (OSError, nats.errors.Error) as error:
-        raise PeerError(f"{url} does not answer: {error}") from error
-
-
-def _row(heartbeat: "Heartbeat", load: "LoadReport | None") -> Row:
-    own = heartbeat.registration
-    row = Row(own.id, own.role, heartbeat.state, own.host_id, own.version)
+def row_of(member: "MemberStatus") -> Row:
+    own, load = member.registration, member.load
+    state = member.state if member.health == "alive" else member.health
+    row = Row(own.id, own.role, state, own.host_id, own.version, round(member.heard_ago_s, 3))
+    row.indexed, row.mismatch = sum(member.blocks.values()), member.mismatch
     if load is not None:
         row.load_known = True
         row.tiers = dict(load.tiers)
@@ -117,13 +105,14 @@ def table(rows: list[Row]) -> str:
     """Columns as wide as their widest cell."""
     if not rows:
         return "nobody there"
-    head = ("id", "role", "state", "host", "kv in use", "queue", "running", "tiers")
+    head = ("id", "role", "state", "host", "kv in use", "queue", "running", "cached", "tiers")
     lines = [head, *(_cells(row) for row in rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
-    return "\n".join(
+    shown = [
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
-    )
+    ]
+    return "\n".join([*shown, *(f"! {row.id}: {row.mismatch}" for row in rows if row.mismatch)])
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -136,6 +125,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{used}/{total} ({used / total:.0%})" if total else "-",
         str(row.queued) if row.load_known else "-",
         f"{row.running}/{row.slots}" if row.slots else "-",
+        f"{row.indexed} blocks" if row.load_known else "-",
         " ".join(_tier(name, *fill) for name, fill in row.tiers.items()) or "-",
     )
 

@@ -133,7 +133,8 @@ async def _serve(given: argparse.Namespace) -> int:
     finally:
         stopping.cancel()
         await mesh.stop()
-        progress(f"stopped; logs stay in {mesh.logs_dir}")
+        if stop.is_set():
+            progress(f"stopped; logs stay in {mesh.logs_dir}")
 
 
 def _stop_on_signals() -> asyncio.Event:
