@@ -33,7 +33,7 @@ async def memory_node(
     """A node that serves on the broker while inside."""
     bus = MemoryBus(broker)
     with tempfile.TemporaryDirectory(prefix="moonpool-") as folder:
-        given = StoreSettings(id=id, run_dir=folder, **settings)  # type: ignore[arg-type]
+        given = StoreSettings(id=id, run_dir=folder, **settings)
         try:
             async with running_node(new_context("store", given, bus)) as node:
                 yield node

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from moonpool.bus import NoResponder
 from moonpool.client.blocks import BlockStore
 from moonpool.client.errors import CorruptValue, LeaseLost
 from moonpool.client.get_session import GetSession
@@ -21,6 +22,11 @@ class GetResult:
 
     value: bytes | None = None
     error: MoonpoolError | None = None
+
+    @property
+    def is_telling(self) -> bool:
+        """More than a miss. A node that is gone is as good as one: its bytes went with it."""
+        return self.value is not None or not isinstance(self.error, NoResponder | None)
 
     def unwrap(self) -> bytes | None:
         """The value or None. Raises the error."""

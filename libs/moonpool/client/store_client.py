@@ -10,15 +10,16 @@ A value lives on one node, chosen from its name; it is a cache: nodes evict what
 import asyncio
 import tempfile
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from secrets import token_hex
 from typing import Self, TypeVar
 
-from moonpool.bus import Bus, NatsBus
+from moonpool.bus import Bus, NatsBus, NoResponder
 from moonpool.client.blocks import KEYS_MAX, BlockStore
 from moonpool.client.errors import NoNodes
 from moonpool.client.fetching import GetResult, fetch_from
+from moonpool.client.node_calls import TIMEOUT_S
 from moonpool.client.placement import rank_nodes
 from moonpool.client.sending import outcome_error, send_to
 from moonpool.client.staging import Staging
@@ -32,10 +33,12 @@ from moonpool.runtime.identity import host_id as host_id_of
 from moonpool.transfer import TransferEngine
 from moonpool.transfer.base import TransferEngineProtocol
 
+A = TypeVar("A")
 N = TypeVar("N", str, bytes)  # names of one call are all of one kind
 Value = bytes | bytearray | memoryview
 
 BATCH_BYTES = 64 << 20  # of values that travel together
+NODES_TRIED_MAX = 3  # for a put, while nodes turn out to be gone
 
 
 class StoreClient:
@@ -49,8 +52,9 @@ class StoreClient:
         subjects: Subjects,
         tenant: str,
         nodes: Sequence[str] = (),
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
-        self.blocks = BlockStore(bus, transfer, subjects)
+        self.blocks = BlockStore(bus, transfer, subjects, timeout_s=timeout_s)
         self._members = members
         self._tenant = TenantId(tenant)
         self._nodes = list(nodes)
@@ -70,9 +74,10 @@ class StoreClient:
         host_id: str = "",
         transports: Sequence[str] = ("shm", "tcp"),
         wait_s: float = 5.0,
+        timeout_s: float = TIMEOUT_S,
     ) -> AsyncIterator[Self]:
         """A client of the mesh while inside. `nodes` empty: whichever are there, and at least one
-        must show up within `wait_s`: NoNodes otherwise."""
+        must show up within `wait_s`: NoNodes otherwise. `timeout_s`: for one answer of a node."""
         subjects, name = Subjects(mesh), f"client-{token_hex(4)}"
         bus = await NatsBus.connect(nats_url, user=user, password=password, name=name)
         try:
@@ -82,7 +87,7 @@ class StoreClient:
                 )
                 try:
                     async with Members(bus, subjects, RealClock()) as members:
-                        client = cls(bus, transfer, members, subjects, tenant, nodes)
+                        client = cls(bus, transfer, members, subjects, tenant, nodes, timeout_s)
                         await client.wait_for_nodes(wait_s)
                         yield client
                 finally:
@@ -116,11 +121,24 @@ class StoreClient:
     ) -> dict[N, bool | MoonpoolError]:
         """Per name what `put` would return or raise. One exchange per node and batch."""
         if replace:
-            await self.remove_many(values)
+            await self.remove_many(list(values))
         out: dict[N, bool | MoonpoolError] = {}
-        by_node = self._by_node(values)
+        left = list(values)
+        for _ in range(NODES_TRIED_MAX):
+            out |= await self._put_once(left, values)
+            left = [name for name in left if isinstance(out[name], NoResponder)]
+            if not left or not self.nodes():
+                break
+        return {name: out[name] for name in values}
+
+    async def _put_once(
+        self, names: Sequence[N], values: Mapping[N, Value]
+    ) -> dict[N, bool | MoonpoolError]:
+        """On the nodes that should hold them; a node that is gone is not asked again."""
         parts = [
-            (node, part) for node, names in by_node.items() for part in _batches(names, values)
+            (node, part)
+            for node, some in self._by_node(names).items()
+            for part in _batches(some, values)
         ]
         results = await asyncio.gather(
             *(
@@ -131,15 +149,22 @@ class StoreClient:
                 for node, part in parts
             )
         )  # fmt: skip
-        for (_, part), statuses in zip(parts, results, strict=True):
+        out: dict[N, bool | MoonpoolError] = {}
+        for (node, part), statuses in zip(parts, results, strict=True):
             for name, status in zip(part, statuses, strict=True):
                 out[name] = outcome_error(name, status)
-        return {name: out[name] for name in values}
+                self._note(node, out[name])
+        return out
+
+    def _note(self, node: str, outcome: object) -> None:
+        """A node that nobody serves is gone: others hold its values from now on."""
+        if isinstance(outcome, NoResponder):
+            self._members.doubt(node)
 
     async def get(self, name: N) -> bytes | None:
-        """The value, verified; None when no node has it. Raises CorruptValue when its bytes are
-        damaged (the node is told and drops it), LeaseLost, PeerError when a node that may have it
-        does not answer."""
+        """The value, verified; None when no node has it (what a node held that is gone is gone).
+        Raises CorruptValue when its bytes are damaged (the node is told and drops it), LeaseLost,
+        and PeerError when a node that may have it does not answer."""
         (result,) = (await self.get_many([name])).values()
         return result.unwrap()
 
@@ -148,12 +173,12 @@ class StoreClient:
         first; what it does not have is asked of all others."""
         wanted = list(dict.fromkeys(names))
         results: dict[N, GetResult] = {name: GetResult() for name in wanted}
-        await self._get_from(self._by_node(wanted), results)
-        missing = [name for name in wanted if results[name].value is None]
-        if missing and len(self.nodes()) > 1:
-            for node in self.nodes():
-                first = {name for name in missing if self._ranked(name)[0] == node}
-                left = [n for n in missing if n not in first and results[n].value is None]
+        by_node = self._by_node(wanted)
+        first_asked = {name: node for node, some in by_node.items() for name in some}
+        await self._get_from(by_node, results)
+        for node in self.nodes():
+            left = [n for n in wanted if results[n].value is None and first_asked[n] != node]
+            if left:
                 await self._get_from({node: left}, results)
         return results
 
@@ -164,9 +189,7 @@ class StoreClient:
         """Who is there now, on any node; not counted as a use."""
         wanted = list(dict.fromkeys(names))
         keys = [self._key(name) for name in wanted]
-        found = await asyncio.gather(
-            *(self.blocks.exist(node, self._tenant, keys) for node in self._require_nodes())
-        )
+        found = await self._ask_all(lambda node: self.blocks.exist(node, self._tenant, keys))
         return {name: any(each[i] for each in found) for i, name in enumerate(wanted)}
 
     async def remove(self, name: N) -> bool:
@@ -176,9 +199,7 @@ class StoreClient:
     async def remove_many(self, names: Iterable[N]) -> dict[N, bool]:
         wanted = list(dict.fromkeys(names))
         keys = [self._key(name) for name in wanted]
-        gone = await asyncio.gather(
-            *(self.blocks.remove(node, self._tenant, keys) for node in self._require_nodes())
-        )
+        gone = await self._ask_all(lambda node: self.blocks.remove(node, self._tenant, keys))
         return {
             name: any(each[i] in ("removed", "leased") for each in gone)
             for i, name in enumerate(wanted)
@@ -186,18 +207,32 @@ class StoreClient:
 
     async def pin(self, name: N, kind: str = "soft", *, ttl_s: float = 1800.0) -> bool:
         """kind: soft, hard, none. False when it is on no node, or beyond the node's quota."""
-        done = await asyncio.gather(
-            *(
-                self.blocks.pin(node, self._tenant, [self._key(name)], kind, ttl_s=ttl_s)
-                for node in self._require_nodes()
-            )
+        key = self._key(name)
+        done = await self._ask_all(
+            lambda node: self.blocks.pin(node, self._tenant, [key], kind, ttl_s=ttl_s)
         )
         return any(each[0] in ("pinned", "unpinned") for each in done)
 
     async def stats(self) -> dict[str, StatsReply]:
         """By node."""
+
+        async def ask(node: str) -> tuple[str, StatsReply]:
+            return node, await self.blocks.stats(node)
+
+        return dict(await self._ask_all(ask))
+
+    async def _ask_all(self, ask: Callable[[str], Awaitable[A]]) -> list[A]:
+        """All nodes' answers; a node that is gone has none. Raises what any other node raised."""
         nodes = self._require_nodes()
-        return dict(zip(nodes, await asyncio.gather(*map(self.blocks.stats, nodes)), strict=True))
+        answers = await asyncio.gather(*map(ask, nodes), return_exceptions=True)
+        out: list[A] = []
+        for node, answer in zip(nodes, answers, strict=True):
+            self._note(node, answer)
+            if not isinstance(answer, BaseException):
+                out.append(answer)
+            elif not isinstance(answer, NoResponder):
+                raise answer
+        return out
 
     async def _get_from(
         self, by_node: Mapping[str, Sequence[N]], results: dict[N, GetResult]
@@ -215,9 +250,10 @@ class StoreClient:
                 for node, part in parts
             )
         )
-        for (_, part), some in zip(parts, fetched, strict=True):
+        for (node, part), some in zip(parts, fetched, strict=True):
             for name, result in zip(part, some, strict=True):
-                if result.value is not None or result.error is not None:
+                self._note(node, result.error)
+                if result.is_telling:
                     results[name] = result
 
     def _key(self, name: N) -> BlockKey:
