@@ -4,8 +4,8 @@ import argparse
 
 import pytest
 
-from services.cli.program import build_parser
 from services.cli.mesh.supervise import BACK_OFF_S, STEADY_AFTER_S, Lives
+from services.cli.program import build_parser
 from services.cli.verbs.up import counts_of
 
 
