@@ -92,10 +92,10 @@ async def test_token_for_token_from_a_store_node(
     mesh: Mesh, reference: Reference, writer: str, store: str, reader: str, decode: str
 ) -> None:
     blocks = BlockStore(mesh.hand.bus, None, mesh.hand.subjects)  # type: ignore[arg-type]  # only asks
-    marks = {"store-2": "ab", "store-1": "cd"}[store] + reader[-1]
     for name, base in all_prompts(reference).items():
-        # a prefix of its own, so that no pool has seen it before
-        prompt = [*reference.tokenizer(marks, add_special_tokens=False).input_ids, *base]
+        # a beginning of its own, so that no pool has seen any of its blocks before
+        mark = f"{name} from {writer} by {store} to {reader}: "
+        prompt = [*reference.tokenizer(mark, add_special_tokens=False).input_ids, *base]
         full = len(prompt) // 64
         usable = (len(prompt) - 1) // 64
         first = await mesh.hand.ask(
@@ -109,7 +109,7 @@ async def test_token_for_token_from_a_store_node(
         async def stored(keys=keys) -> bool:  # type: ignore[no-untyped-def]
             return all(await blocks.exist(store, TENANT, keys))
 
-        await until_true(stored)
+        await until(stored)
         runs = [PrefixRun(OwnerId(store), "dram", 0, full)]
         answer = await mesh.hand.ask(
             prompt, prefill=reader, decode_id=decode, runs=runs, sampling=GREEDY
@@ -118,17 +118,3 @@ async def test_token_for_token_from_a_store_node(
         assert sum(answer.cached.values()) == usable * 64, name
         if usable:
             assert answer.cached == {"dram": usable * 64}, name
-
-
-async def until_true(check, deadline_s: float = 10.0) -> None:  # type: ignore[no-untyped-def]
-    """Like `until`, for a condition that must be asked for."""
-    held = False
-
-    async def look() -> None:
-        nonlocal held
-        while not held:
-            held = await check()
-
-    async with asyncio.timeout(deadline_s):
-        await look()
-    await until(lambda: held, deadline_s)
