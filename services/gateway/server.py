@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import logging
+import os
 import socket
 from collections.abc import Iterator
 
@@ -32,7 +34,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise PortTaken(
-            f"cannot listen on {host} port {port} ({error.strerror or error}): set "
+            f"cannot listen on {host} port {port} ({_reason(error)}): set "
             "MOONPOOL_HTTP_HOST and MOONPOOL_HTTP_PORT"
         ) from error
     # Connections inherit it. Without it each small write after the first waits 40 ms for an
@@ -41,11 +43,18 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def _reason(error: OSError) -> str:
+    """In the system's words; failed look-ups of a name have their own."""
+    known = error.errno is not None and error.errno > 0
+    return os.strerror(error.errno) if known and error.errno is not None else str(error)
+
+
 class HttpServer:
     """`run` serves until `stop` has been called and connections have ended."""
 
     def __init__(self, app: FastAPI, listener: socket.socket) -> None:
         self._listener = listener
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # we say what starts and ends
         self._server = _Server(
             uvicorn.Config(
                 app,

@@ -31,6 +31,7 @@ from tests.unit.gateway.lives import (
     P1,
     P2,
     PROMPT,
+    ROOT,
     SLOW,
     W1,
     event,
