@@ -32,6 +32,7 @@ class Attachment:
     queue_group: str
     callback: MessageCallback
     current: NatsSubscription | None = field(default=None)
+    client: Client | None = field(default=None)  # on which it is, or is about to be
 
 
 class NatsLink:
@@ -93,8 +94,11 @@ class NatsLink:
         """Subscribes for as long as this link lives, whatever connections come and go."""
         attachment = Attachment(subject, queue_group, callback)
         self._attached.add(attachment)
-        if not self._client.is_closed:
-            await self._subscribe(attachment)
+        if self._reviving is None and not self._client.is_closed:
+            try:
+                await self._subscribe(attachment)
+            except nats.errors.ConnectionClosedError as error:  # just now: the next client has it
+                log.debug("attached later", extra={"subject": subject, "error": repr(error)})
         return attachment
 
     async def detach(self, attachment: Attachment) -> None:
@@ -134,7 +138,11 @@ class NatsLink:
         await self._client.close()
 
     async def _subscribe(self, attachment: Attachment) -> None:
-        attachment.current = await self._client.subscribe(
+        client = self._client
+        if attachment.client is client:
+            return
+        attachment.client = client
+        attachment.current = await client.subscribe(
             attachment.subject, queue=attachment.queue_group, cb=attachment.callback
         )
 
@@ -166,12 +174,19 @@ class NatsLink:
             self._reviving = asyncio.get_running_loop().create_task(self._revive())
 
     async def _revive(self) -> None:
+        """A fresh client with every subscription on it, whatever it takes."""
         log.warning("NATS closed the connection, starting a new one")
-        await asyncio.sleep(RETRY_S)
-        self._client = Client()
-        await self.connect()
+        while True:
+            await asyncio.sleep(RETRY_S)
+            self._client = Client()
+            try:
+                await self.connect()
+                while missing := [a for a in self._attached if a.client is not self._client]:
+                    await self._subscribe(missing[0])
+            except nats.errors.Error as error:
+                await self._on_error(error)
+                continue
+            if not self._client.is_closed:
+                break
         self.reconnects += 1
         self._reviving = None
-        for attachment in list(self._attached):
-            await self._subscribe(attachment)
-        await self.settle()

@@ -11,6 +11,7 @@ from moonpool.runtime.context import ServiceContext, new_context
 from moonpool.runtime.errors import RegistrationRefused, SnapshotExpired
 from moonpool.runtime.heart import Heart
 from moonpool.runtime.hello import say_hello
+from moonpool.runtime.identity import host_id, new_epoch, new_id
 from moonpool.runtime.kv_events import EventPublisher
 from moonpool.runtime.kv_log import KvLog, Listing
 from moonpool.runtime.members import Members
@@ -34,7 +35,10 @@ __all__ = [
     "SnapshotExpired",
     "background",
     "end",
+    "host_id",
     "new_context",
+    "new_epoch",
+    "new_id",
     "observe_process",
     "publish_metrics",
     "run_service",
