@@ -102,6 +102,8 @@ def _same_token(position: Position, mesh: Output, at: int) -> bool:
 
 
 def _logprob_difference(position: Position, mesh: Output, at: int) -> float:
-    """Largest difference over the tokens that both sides list."""
+    """Largest difference over the tokens that both sides list; not over parts of characters, which
+    all have the same text."""
     both = set(position.top) & set(mesh.top[at]) if at < len(mesh.top) else set()
+    both = {text for text in both if "\ufffd" not in text}
     return max((abs(position.top[t] - mesh.top[at][t]) for t in both), default=0.0)

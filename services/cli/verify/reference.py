@@ -16,6 +16,13 @@ def _greedy(**options: Any) -> Any:
     return make(do_sample=False, **options)
 
 
+def _without_progress_bar() -> None:
+    from transformers.utils import logging
+
+    off: Any = logging.disable_progress_bar
+    off()
+
+
 class Reference:
     """Tokenizes prompts and generates greedily. Loading takes seconds and the model's memory."""
 
@@ -80,6 +87,7 @@ class Reference:
         if self._model is None:
             from transformers import AutoModelForCausalLM
 
+            _without_progress_bar()
             self._model = AutoModelForCausalLM.from_pretrained(self._folder, dtype=self._dtype)
             self._model.eval()
             self._model.generation_config = _greedy()  # none of the model's own habits
