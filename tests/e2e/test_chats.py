@@ -134,9 +134,7 @@ async def test_a_prompt_cached_on_one_prefill_and_sent_to_another_is_fetched(
 
 
 async def test_32_chats_at_once_all_end_and_leave_nothing(mesh: Mesh) -> None:
-    async with httpx.AsyncClient(
-        timeout=300.0, limits=httpx.Limits(max_connections=64)
-    ) as client:
+    async with httpx.AsyncClient(timeout=300.0, limits=httpx.Limits(max_connections=64)) as client:
         answers = await asyncio.gather(
             *(
                 stream(
@@ -175,9 +173,7 @@ async def test_killing_half_of_32_clients_frees_everything_and_the_others_end(me
                 if lines > n % 5:
                     return
 
-    async with httpx.AsyncClient(
-        timeout=300.0, limits=httpx.Limits(max_connections=64)
-    ) as client:
+    async with httpx.AsyncClient(timeout=300.0, limits=httpx.Limits(max_connections=64)) as client:
         staying = [asyncio.create_task(chat(client, n)) for n in range(16)]
         leaving = [asyncio.create_task(leave_after_some_text(client, n)) for n in range(16)]
         await asyncio.gather(*leaving)
@@ -193,9 +189,7 @@ async def test_a_client_that_leaves_before_the_first_token_frees_everything(mesh
                 "messages": [{"role": "user", "content": f"{n} {LONG_QUESTION * 3}"}],
                 "max_tokens": 500,
             }
-            asking = asyncio.create_task(
-                client.post(f"{mesh.url}/v1/chat/completions", json=body)
-            )
+            asking = asyncio.create_task(client.post(f"{mesh.url}/v1/chat/completions", json=body))
             await until_busy(mesh)
             asking.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -83,9 +83,9 @@ async def test_token_for_token_from_the_local_pool(mesh: Mesh, reference: Refere
 @pytest.mark.parametrize(
     ("writer", "store", "reader", "decode"),
     [
-        ("prefill-1", "store-2", "prefill-2", "decode-2"),  # written over TCP, read by shared memory
-        ("prefill-2", "store-1", "prefill-1", "decode-2"),  # as above, and handed over by TCP
-        ("prefill-1", "store-1", "prefill-2", "decode-1"),  # read over TCP
+        ("prefill-1", "store-2", "prefill-2", "decode-2"),  # written by TCP, read by shm
+        ("prefill-2", "store-1", "prefill-1", "decode-2"),  # as above, handed over by TCP
+        ("prefill-1", "store-1", "prefill-2", "decode-1"),  # read by TCP
     ],
 )
 async def test_token_for_token_from_a_store_node(

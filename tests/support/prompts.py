@@ -1,4 +1,4 @@
-"""Prompts for equality: short, long, multi-turn, Chinese, code, and exactly around block borders."""
+"""Prompts for equality: short, long, multi-turn, Chinese, code, and around block borders."""
 
 from tests.support.reference import Reference
 
