@@ -91,7 +91,7 @@ async def test_token_for_token_from_the_local_pool(mesh: Mesh, reference: Refere
 async def test_token_for_token_from_a_store_node(
     mesh: Mesh, reference: Reference, writer: str, store: str, reader: str, decode: str
 ) -> None:
-    blocks = BlockStore(mesh.hand.bus, None, mesh.hand.subjects)  # type: ignore[arg-type]  # only asks
+    blocks = BlockStore(mesh.hand.bus, None, mesh.hand.subjects)  # type: ignore[arg-type]
     for name, base in all_prompts(reference).items():
         # a beginning of its own, so that no pool has seen any of its blocks before
         mark = f"{name} from {writer} by {store} to {reader}: "

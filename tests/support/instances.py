@@ -105,33 +105,30 @@ class Hand:
     ) -> tuple[Answer, RequestId]:
         """Sends one request on its way."""
         request = RequestId(f"r{next(_numbers)}")
+        sampling = sampling or SamplingParams(temperature=0, max_tokens=8)
         answer = Answer()
 
         async def collect(_: str, payload: bytes) -> None:
             answer.events.append(decode(payload, TokenEvent))
 
         await self.bus.subscribe(self.subjects.tokens(request), collect)
-        sampling = sampling or SamplingParams(temperature=0, max_tokens=8)
         keys = pack_keys(block_keys(self.root, list(prompt), self.block_tokens))
-        reservation = None
-        if prefill != decode_id:
-            reserve = ReserveRequest(
-                request,
-                attempt,
-                TENANT,
-                self.fingerprint,
-                keys,
-                len(prompt),
-                sampling.max_tokens,
-                deadline_s,
-            )
-            reservation = decode(
-                await self.bus.request(
-                    self.subjects.decode(decode_id, "reserve"), encode(reserve), 5.0
-                ),
-                ReserveReply,
-            )
-            assert reservation.refusal is None, reservation.refusal
+        reserve = ReserveRequest(
+            request,
+            attempt,
+            TENANT,
+            self.fingerprint,
+            keys,
+            len(prompt),
+            sampling.max_tokens,
+            deadline_s,
+        )
+        plan = Plan(
+            InstanceId(prefill),
+            InstanceId(decode_id),
+            tuple(runs),
+            NodeId(store) if store else None,
+        )
         submit = SubmitRequest(
             request=request,
             attempt=attempt,
@@ -143,21 +140,20 @@ class Hand:
             tokens=np.asarray(prompt, "<i4").tobytes(),
             output_start=len(prompt) if output_start is None else output_start,
             sampling=sampling,
-            plan=Plan(
-                InstanceId(prefill),
-                InstanceId(decode_id),
-                tuple(runs),
-                NodeId(store) if store else None,
-            ),
-            reservation=reservation,
+            plan=plan,
+            reservation=None if prefill == decode_id else await self._reserve(decode_id, reserve),
             deadline_s=deadline_s,
         )
-        reply = decode(
-            await self.bus.request(self.subjects.prefill(prefill, "submit"), encode(submit), 5.0),
-            SubmitReply,
-        )
+        subject = self.subjects.prefill(prefill, "submit")
+        reply = decode(await self.bus.request(subject, encode(submit), 5.0), SubmitReply)
         assert reply.refusal is None, reply.refusal
         return answer, request
+
+    async def _reserve(self, decode_id: str, reserve: ReserveRequest) -> ReserveReply:
+        subject = self.subjects.decode(decode_id, "reserve")
+        reply = decode(await self.bus.request(subject, encode(reserve), 5.0), ReserveReply)
+        assert reply.refusal is None, reply.refusal
+        return reply
 
     async def cancel(self, request: RequestId, *, prefill: str, decode_id: str) -> None:
         payload = encode(CancelRequest(request, 0))

@@ -1,6 +1,6 @@
 """Prefill, decode and colocated instances with a real (tiny) model and real shared memory."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,8 @@ from tests.support.instances import Hand, instances
 from tests.support.tiny_models import TINY, save_tiny
 from tests.support.until import until
 
+Generate = Callable[[Sequence[int], int], list[int]]
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -22,7 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def expected(model: Path):  # type: ignore[no-untyped-def]
+def expected(model: Path) -> Generate:
     reference = AutoModelForCausalLM.from_pretrained(model).eval()
 
     def generate(prompt: Sequence[int], tokens: int) -> list[int]:
@@ -46,7 +48,7 @@ def prompt_of(length: int, seed: int = 0) -> list[int]:
     return np.random.default_rng(seed).integers(1, 250, length).tolist()
 
 
-async def test_every_way_through_gives_what_generate_gives(mesh: Hand, expected) -> None:  # type: ignore[no-untyped-def]
+async def test_every_way_through_gives_what_generate_gives(mesh: Hand, expected: Generate) -> None:
     for length in (1, 15, 16, 17, 31, 32, 33, 100):
         prompt = prompt_of(length, seed=length)
         want = expected(prompt, 20)
@@ -60,7 +62,9 @@ async def test_every_way_through_gives_what_generate_gives(mesh: Hand, expected)
         assert again.cached.get("hbm", 0) == (length - 1) // 16 * 16
 
 
-async def test_a_prefix_cached_on_one_prefill_is_fetched_by_another(mesh: Hand, expected) -> None:  # type: ignore[no-untyped-def]
+async def test_a_prefix_cached_on_one_prefill_is_fetched_by_another(
+    mesh: Hand, expected: Generate
+) -> None:
     prompt = prompt_of(100, seed=7)
     await mesh.ask(prompt, prefill="p1", decode_id="d1")
     runs = [PrefixRun(OwnerId("p1"), "hbm", 0, 6)]
@@ -70,7 +74,9 @@ async def test_a_prefix_cached_on_one_prefill_is_fetched_by_another(mesh: Hand, 
     assert fetched.events[0].source == "p2"
 
 
-async def test_an_owner_that_is_gone_or_forgot_costs_only_its_blocks(mesh: Hand, expected) -> None:  # type: ignore[no-untyped-def]
+async def test_an_owner_that_is_gone_or_forgot_costs_only_its_blocks(
+    mesh: Hand, expected: Generate
+) -> None:
     prompt = prompt_of(80, seed=8)
     runs = [PrefixRun(OwnerId("nobody"), "dram", 0, 5)]
     assert (await mesh.ask(prompt, prefill="p1", decode_id="d1", runs=runs)).tokens == expected(
@@ -84,8 +90,8 @@ async def test_an_owner_that_is_gone_or_forgot_costs_only_its_blocks(mesh: Hand,
 
 
 async def test_many_requests_at_once_share_steps_and_keep_their_answers(
-    mesh: Hand, expected
-) -> None:  # type: ignore[no-untyped-def]
+    mesh: Hand, expected: Generate
+) -> None:
     prompts = [prompt_of(5 + 9 * i, seed=20 + i) for i in range(8)]
     begun = [
         await mesh.begin(p, prefill=f"p{1 + i % 2}", decode_id="d1") for i, p in enumerate(prompts)
@@ -95,7 +101,7 @@ async def test_many_requests_at_once_share_steps_and_keep_their_answers(
         assert answer.tokens == expected(prompt, 8)
 
 
-async def test_a_continued_answer_goes_on_where_it_stopped(mesh: Hand, expected) -> None:  # type: ignore[no-untyped-def]
+async def test_a_continued_answer_goes_on_where_it_stopped(mesh: Hand, expected: Generate) -> None:
     prompt = prompt_of(40, seed=3)
     want = expected(prompt, 12)
     answer = await mesh.ask(
