@@ -7,7 +7,7 @@ time. The later start wins, so that every conductor decides alike without talkin
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -40,6 +40,11 @@ class Member:
     load: LoadReport | None = None
     load_at_s: float = 0.0
     mismatch: str = ""  # why it may not serve its model, when it may not
+    kind: str = field(init=False)  # machines of one kind share predictions: same model and role
+
+    def __post_init__(self) -> None:
+        model = self.registration.model
+        self.kind = f"{self.role}:{model.fingerprint.hex()[:16]}" if model else self.role
 
     @property
     def id(self) -> str:
@@ -60,12 +65,6 @@ class Member:
     @property
     def model(self) -> ModelRecord | None:
         return self.registration.model
-
-    @property
-    def kind(self) -> str:
-        """Machines of one kind share their predictions: same model, same role."""
-        model = self.registration.model
-        return f"{self.role}:{model.fingerprint.hex()[:16]}" if model else self.role
 
     @property
     def shown_state(self) -> str:

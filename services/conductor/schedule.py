@@ -5,6 +5,7 @@ hand-over that delays the second, and a few dozen tokens at its decode's pace, s
 on a crowded decode does not win. Costs within a whisker of the best are equal and take turns.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -129,24 +130,11 @@ class Scheduler:
     ) -> Choice | None:
         """The cheapest in time; else the one that is least late. None: no able pair or single."""
         able = [option for option in decodes if not option.lacks]
-        by_id = {option.member.id: option for option in able}
-        apart = [option for option in able if option.member.role == "decode"]
-        choices: list[Choice] = []
-        split: list[PrefillOption] = []
-        for prefill in prefills:
-            if prefill.member.role == "prefill":
-                split.append(prefill)
-            elif prefill.member.id in by_id:
-                choices.append(self._choice(demand, prefill, by_id[prefill.member.id]))
-        split.sort(key=lambda option: option.ttft_s)
-        for prefill in split[:_PAIRED_MAX]:
-            choices += [self._choice(demand, prefill, decode) for decode in apart]
-        if not choices:
-            return None
-        in_time = [c for c in choices if c.ttft_s <= demand.slo_ttft_s]
+        choices = self._choices(demand, prefills, able)
+        in_time = [choice for choice in choices if choice.ttft_s <= demand.slo_ttft_s]
         if not in_time:
-            return min(choices, key=lambda choice: choice.ttft_s)
-        limit_s = min(c.cost_s for c in in_time) * (1.0 + _EQUAL_SHARE) + _EQUAL_S
+            return min(choices, key=lambda choice: choice.ttft_s, default=None)
+        limit_s = _equal_limit(min(choice.cost_s for choice in in_time))
         turns = _turns(prefills, rotation) | _turns(able, rotation)
 
         def order(choice: Choice) -> tuple[int, int, int]:
@@ -155,6 +143,32 @@ class Scheduler:
             return -own_blocks, turns[choice.prefill.member.id], turns[choice.decode.member.id]
 
         return min((choice for choice in in_time if choice.cost_s <= limit_s), key=order)
+
+    def _choices(
+        self, demand: Demand, prefills: list[PrefillOption], able: list[DecodeOption]
+    ) -> list[Choice]:
+        """Singles and pairs, but for pairs that cannot come near the best in time."""
+        by_id = {option.member.id: option for option in able}
+        apart = [option for option in able if option.member.role == "decode"]
+        apart.sort(key=lambda option: option.tbt_s)
+        choices = [
+            self._choice(demand, prefill, by_id[prefill.member.id])
+            for prefill in prefills
+            if prefill.member.id in by_id
+        ]
+        split = [option for option in prefills if option.member.role == "prefill"]
+        split.sort(key=lambda option: option.ttft_s)
+        in_time = (choice.cost_s for choice in choices if choice.ttft_s <= demand.slo_ttft_s)
+        limit_s = _equal_limit(min(in_time, default=math.inf))
+        for prefill in split[:_PAIRED_MAX]:
+            for decode in apart:
+                if prefill.ttft_s + HORIZON_TOKENS * decode.tbt_s > limit_s:
+                    break  # and every later decode is slower still
+                choice = self._choice(demand, prefill, decode)
+                choices.append(choice)
+                if choice.ttft_s <= demand.slo_ttft_s:
+                    limit_s = min(limit_s, _equal_limit(choice.cost_s))
+        return choices
 
     def _choice(self, demand: Demand, prefill: PrefillOption, decode: DecodeOption) -> Choice:
         handoff_s = 0.0
@@ -168,6 +182,11 @@ class Scheduler:
             handoff_s = max(latency_s, moved_s - prefill.reuse.work_s)
         cost_s = prefill.ttft_s + handoff_s + HORIZON_TOKENS * decode.tbt_s
         return Choice(prefill, decode, handoff_s, cost_s)
+
+
+def _equal_limit(cost_s: float) -> float:
+    """Up to where costs count as equal to `cost_s`."""
+    return cost_s * (1.0 + _EQUAL_SHARE) + _EQUAL_S
 
 
 def _turns(
