@@ -15,6 +15,7 @@ import numpy.typing as npt
 Vector = npt.NDArray[np.uint64]  # [ranges, 2]: address, length
 
 IOV_MAX = 1024
+SAME_HOST_BUFFER_BYTES = 256 << 10
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -50,6 +51,17 @@ def set_timeouts(sock: socket.socket, send_s: float, receive_s: float) -> None:
         micros = int(seconds * 1e6)
         value = struct.pack("@ll", micros // 1_000_000, micros % 1_000_000)
         sock.setsockopt(socket.SOL_SOCKET, option, value)
+
+
+def tune(sock: socket.socket) -> None:
+    """Of a connected stream. Between processes of one host, buffers that stay in the cache are up
+    to half as fast again as the kernel's own choice; over a network that choice is the right one."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if sock.getpeername()[0] == sock.getsockname()[0]:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SAME_HOST_BUFFER_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SAME_HOST_BUFFER_BYTES)
+    else:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 def vector(addresses: Any, lengths: Any) -> Vector:

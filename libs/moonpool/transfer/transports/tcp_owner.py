@@ -109,8 +109,7 @@ class TcpServer:
 
     def _serve(self, sock: socket.socket) -> None:
         try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            vectored.tune(sock)
             if self._greet(sock):
                 vectored.set_timeouts(sock, STALL_S, STALL_S)
                 scratch = _Scratch()

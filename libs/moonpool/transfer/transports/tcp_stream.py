@@ -76,17 +76,16 @@ class Stream:
             raise ConnectFailed(PeerLost(f"{where} takes no more streams"))
 
     def _handshake(self) -> tuple[Status, str]:
-        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
-        found = socket.getaddrinfo(*self._address, family=0, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(*self._address, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = found[0]
         sock = socket.socket(family, kind, protocol)
         with self._lock:
             self._sock = sock
             if self._shut:
                 raise StreamBroken("closed")
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.settimeout(CONNECT_S)
         sock.connect(address)
+        vectored.tune(sock)
         sock.sendall(pack_hello(self._epoch))
         data = bytearray()
         while len(data) < HELLO_BYTES:
