@@ -169,7 +169,7 @@ class Flight:
 
     def _apply(self, effects: list[Effect]) -> None:
         """Takes in at once what needs no waiting; the rest waits its turn."""
-        before = self.life.facts.failures
+        facts = self.life.facts
         for effect in effects:
             match effect:
                 case Give():
@@ -180,8 +180,8 @@ class Flight:
                     self._cancel(effect)
                 case AskPing(door, attempt):
                     self._start(self._ping(door, attempt), "ping")
-                case AskPlan() if before and effect.delay_s == 0.0:
-                    self._mesh.failed_over(before[-1])
+                case AskPlan() if facts.failures and facts.accepted and not effect.delay_s:
+                    self._mesh.failed_over(facts.failures[-1])
                     self._todo.append(effect)
                 case _:
                     self._todo.append(effect)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from moonpool.kv import BlockKey, block_keys, chain_root, isolation_salt
 from moonpool.messages.ids import RequestId, TenantId
 from moonpool.messages.registry import ModelRecord
-from moonpool.runtime import Members, ServiceContext
+from moonpool.runtime import Change, ChangeKind, Members, ServiceContext
 from moonpool.settings import GatewaySettings
 from moonpool.telemetry import names
 from services.gateway.audit import Audit
@@ -96,6 +96,11 @@ class Gateway:
         served = fleet.models_of(self.members.all())
         known = self.text is not None and self.model in served
         return {self.model: served[self.model]} if known else {}
+
+    def member_changed(self, change: Change) -> None:
+        """Whoever left or started anew can give no more tokens."""
+        if change.kind in (ChangeKind.LEFT, ChangeKind.FORGOTTEN):
+            self.mesh.gone(change.member.id)
 
     def admit(self) -> None:
         """Raises Refused when a request that has just been counted must go again."""

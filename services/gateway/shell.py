@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from moonpool.engine.fetch import resolve_model
-from moonpool.runtime import Change, ChangeKind, Heart, Members, ServiceContext
+from moonpool.runtime import Heart, Members, ServiceContext
 from moonpool.settings import GatewaySettings
 from services.gateway.gateway import Gateway
 from services.gateway.routes import create_app
@@ -29,7 +29,7 @@ async def run_gateway(context: ServiceContext[GatewaySettings]) -> None:
         context.bus,
         context.subjects,
         context.clock,
-        on_change=lambda change: _changed(gateway, change),
+        on_change=lambda change: gateway.member_changed(change),
     )
     gateway = Gateway(context, members)
     server = HttpServer(create_app(gateway), listen(settings.http_host, settings.http_port))
@@ -92,9 +92,3 @@ async def _fetch(context: ServiceContext[GatewaySettings]) -> None:
             await process.wait()
     if status:
         raise TokenizerUnusable(f"{settings.model} could not be fetched: {said}")
-
-
-def _changed(gateway: Gateway, change: Change) -> None:
-    """Whoever left or started anew can give no more tokens."""
-    if change.kind in (ChangeKind.LEFT, ChangeKind.FORGOTTEN):
-        gateway.mesh.gone(change.member.id)

@@ -17,7 +17,6 @@ from moonpool.settings import GatewaySettings
 from services.gateway.gateway import Gateway
 from services.gateway.routes import create_app
 from services.gateway.server import HttpServer, listen
-from services.gateway.shell import _changed
 from tests.support.until import until
 from tests.unit.gateway.scripts import MODEL, Instance, ScriptedMesh
 from tests.unit.gateway.tiny import tiny_text
@@ -89,7 +88,7 @@ async def open_house(
         bus,
         context.subjects,
         context.clock,
-        on_change=lambda change: _changed(gateway, change),
+        on_change=lambda change: gateway.member_changed(change),
     )
     gateway = Gateway(context, members)
     gateway.serve_model(MODEL, tiny_text(chat))
