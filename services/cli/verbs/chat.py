@@ -27,7 +27,7 @@ def add(verbs: "Verbs") -> None:
     add_url_options(parser)
     parser.add_argument("--model", help="which one (default: the first that the mesh serves)")
     parser.add_argument("--system", help="what the model is told first")
-    parser.add_argument("--temperature", type=float, default=0.7, help="0: greedy (default 0.7)")
+    parser.add_argument("--temperature", type=float, default=0.3, help="0: greedy (default 0.3)")
     parser.add_argument("--max-tokens", type=int, default=512, help="per answer (default 512)")
     parser.add_argument("--seed", type=int, help="same seed, same text")
     parser.add_argument("--json", action="store_true", help="one JSON object per answer")

@@ -182,7 +182,8 @@ def _summary(
     given: argparse.Namespace, url: str, nats_url: str, s3_url: str, logs: str, model: str
 ) -> str:
     key = " -H 'authorization: Bearer KEY'" if os.environ.get("MOONPOOL_API_KEYS") else ""
-    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Who are you?"}]})
+    question = {"role": "user", "content": "Who are you?"}
+    body = json.dumps({"model": model, "temperature": 0.2, "messages": [question]})
     name = f" --name {given.name}" if given.name != "default" else ""
     s3 = f"\n  S3       {s3_url} (keys: {state_folder(given).root}/mesh.json)" if s3_url else ""
     return f"""
