@@ -24,9 +24,9 @@ from moonpool.transfer.wire import (
     MAGIC,
     RANGES_MAX,
     REPLY_BYTES,
+    Frame,
     Status,
     WireOp,
-    pack_frame,
     pack_hello,
     unpack_reply,
 )
@@ -118,39 +118,48 @@ def ranges(*pairs: tuple[int, int]) -> bytes:
     return b"".join(struct.pack("<QQ", *pair) for pair in pairs)
 
 
-def frame(target: Target, payload: int, count: int = 1, op: WireOp = WireOp.WRITE) -> bytes:
-    return pack_frame(op, count, 7, target.region.id, payload, target.key)
+def head(
+    target: Target,
+    payload: int,
+    first: tuple[int, int],
+    *,
+    count: int = 1,
+    region: int = 0,
+    key: bytes = b"",
+    op: WireOp = WireOp.WRITE,
+) -> bytes:
+    """The head of a frame, right but for what is given."""
+    region, key = region or target.region.id, key or target.key
+    return Frame(op, count, 7, region, payload, key, *first).pack()
 
 
 BAD_STREAMS: dict[str, Callable[[Target], list[bytes]]] = {
-    "wrong magic": lambda t: [b"HTTP" + frame(t, 8)[4:], ranges((0, 8)), b"x" * 8],
-    "wrong version": lambda t: [MAGIC + b"\x09" + frame(t, 8)[5:], ranges((0, 8)), b"x" * 8],
-    "no such operation": lambda t: [frame(t, 8)[:5] + b"\x03" + frame(t, 8)[6:], ranges((0, 8))],
-    "no ranges": lambda t: [frame(t, 8, count=0)],
-    "too many ranges": lambda t: [frame(t, RANGES_MAX + 1, count=RANGES_MAX + 1)],
-    "no payload": lambda t: [frame(t, 0), ranges((0, 0))],
-    "oversize payload": lambda t: [frame(t, FRAME_BYTES_MAX + 1), ranges((0, FRAME_BYTES_MAX + 1))],
-    "payload is not the sum": lambda t: [frame(t, 8), ranges((0, 9)), b"x" * 9],
-    "sum wraps around": lambda t: [frame(t, 8, count=2), ranges((0, 2**63), (0, 2**63 + 8))],
-    "cut in the head": lambda t: [frame(t, 8)[:-1]],
-    "cut in the ranges": lambda t: [frame(t, 8), ranges((0, 8))[:-1]],
-    "out of bounds": lambda t: [frame(t, 8), ranges((SIZE - 7, 8)), b"x" * 8],
-    "before the region": lambda t: [frame(t, 8), ranges((2**64 - 4, 8)), b"x" * 8],
+    "wrong magic": lambda t: [b"HTTP" + head(t, 8, (0, 8))[4:], b"x" * 8],
+    "wrong version": lambda t: [MAGIC + b"\x09" + head(t, 8, (0, 8))[5:], b"x" * 8],
+    "no such operation": lambda t: [head(t, 8, (0, 8))[:5] + b"\x03" + head(t, 8, (0, 8))[6:]],
+    "no ranges": lambda t: [head(t, 8, (0, 8), count=0)],
+    "too many ranges": lambda t: [head(t, RANGES_MAX + 1, (0, 1), count=RANGES_MAX + 1)],
+    "no payload": lambda t: [head(t, 0, (0, 0))],
+    "oversize payload": lambda t: [head(t, FRAME_BYTES_MAX + 1, (0, FRAME_BYTES_MAX + 1))],
+    "payload is not the length": lambda t: [head(t, 8, (0, 9)), b"x" * 9],
+    "payload is not the sum": lambda t: [head(t, 8, (0, 8), count=2), ranges((0, 9)), b"x" * 17],
+    "sum wraps around": lambda t: [head(t, 8, (0, 2**63), count=2), ranges((0, 2**63 + 8))],
+    "cut in the head": lambda t: [head(t, 8, (0, 8))[:-1]],
+    "cut in the ranges": lambda t: [head(t, 8, (0, 4), count=2), ranges((0, 4))[:-1]],
+    "out of bounds": lambda t: [head(t, 8, (SIZE - 7, 8)), b"x" * 8],
+    "before the region": lambda t: [head(t, 8, (2**64 - 4, 8)), b"x" * 8],
     "second of two out of bounds": lambda t: [
-        frame(t, 16, count=2),
-        ranges((0, 8), (SIZE, 8)),
+        head(t, 16, (0, 8), count=2),
+        ranges((SIZE, 8)),
         b"x" * 16,
     ],
-    "unknown region": lambda t: [
-        pack_frame(WireOp.WRITE, 1, 7, 99, 8, t.key),
-        ranges((0, 8)),
-        b"x" * 8,
+    "second of two before the region": lambda t: [
+        head(t, 16, (0, 8), count=2),
+        ranges((2**64 - 8, 8)),
+        b"x" * 16,
     ],
-    "unknown key": lambda t: [
-        pack_frame(WireOp.WRITE, 1, 7, t.region.id, 8, b"k" * 16),
-        ranges((0, 8)),
-        b"x" * 8,
-    ],
+    "unknown region": lambda t: [head(t, 8, (0, 8), region=99), b"x" * 8],
+    "unknown key": lambda t: [head(t, 8, (0, 8), key=b"k" * 16), b"x" * 8],
 }
 
 
@@ -179,7 +188,7 @@ async def test_a_stranger_is_hung_up_on(tcp: Target, first: bytes) -> None:
 
 async def test_a_write_cut_off_in_its_payload_is_counted_and_not_confirmed(tcp: Target) -> None:
     heard: list[bytes] = []
-    parts = [frame(tcp, 100), ranges((0, 100)), tcp.content[:99].tobytes()]
+    parts = [head(tcp, 100, (0, 100)), tcp.content[:99].tobytes()]
     await on_thread(lambda: heard.append(tcp.said_to(tcp.greeted(), *parts)))
     assert heard == [b""]
     await until(lambda: tcp.counted() == 1)
@@ -192,7 +201,7 @@ async def test_a_peer_that_stalls_in_a_frame_is_dropped(
     monkeypatch.setattr("moonpool.transfer.transports.tcp_owner.STALL_S", 0.2)
     sock = await asyncio.to_thread(tcp.greeted)
     with sock:
-        sock.sendall(frame(tcp, 100))
+        sock.sendall(head(tcp, 100, (0, 100)))
         assert await asyncio.to_thread(sock.recv, 10) == b""
     assert tcp.counted() == 1
     await tcp.still_whole()
@@ -204,7 +213,7 @@ async def test_a_reader_that_takes_nothing_is_dropped(
     monkeypatch.setattr("moonpool.transfer.transports.tcp_owner.STALL_S", 0.2)
     sock = await asyncio.to_thread(tcp.greeted)
     with sock:
-        ask = frame(tcp, SIZE, op=WireOp.READ) + ranges((0, SIZE))
+        ask = head(tcp, SIZE, (0, SIZE), op=WireOp.READ)
         for _ in range(64):
             sock.sendall(ask)
         await until(lambda: tcp.pair.far.stats()["tcp.streams_served"] == 0)
@@ -229,16 +238,16 @@ def fuzz_stream(target: Target, data: st.DataObject) -> None:
     length = data.draw(st.integers(1, 2000))
     at = data.draw(st.integers(0, SIZE - length))
     body = target.content[at : at + length].tobytes()
-    good = bytearray(frame(target, length) + ranges((at, length)))
-    head = bytearray(good)
+    good = head(target, length, (at, length))
+    bad = bytearray(good)
     for place, value in data.draw(
-        st.lists(st.tuples(st.integers(0, len(head) - 1), st.integers(0, 255)), min_size=1)
+        st.lists(st.tuples(st.integers(0, len(bad) - 1), st.integers(0, 255)), min_size=1)
     ):
-        head[place] = value
-    if head[:48] == good[:48] and head != good:
-        return  # a valid frame for other bytes: it would be right to write them
-    cut = data.draw(st.integers(0, len(head) + length))
-    target.said_to(target.greeted(), (bytes(head) + body)[:cut])
+        bad[place] = value
+    if bad[: FRAME_BYTES - 16] == good[:-16] and bad != good:
+        return  # a proper frame for another place: it would be right to write there
+    cut = data.draw(st.integers(0, len(bad) + length))
+    target.said_to(target.greeted(), (bytes(bad) + body)[:cut])
 
 
 async def _fuzz(target: Target, one: Callable[[Target, st.DataObject], None], count: int) -> None:

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable, Generator
 from typing import Any
 
-import numpy as np
-
 from moonpool.messages.errors import MoonpoolError
 from moonpool.transfer.errors import TransferCancelled, TransferTimeout
 from moonpool.transfer.job import Job
@@ -31,7 +29,7 @@ class TransferBatch:
         self._loop = loop
         self._stop_job = stop_job
         self._jobs: list[Job] = []
-        self._left = np.zeros(count, np.int32)  # slices that each request still waits for
+        self._left = [0] * count  # slices that each request still waits for
         self._open = 0  # jobs that have not ended
         self._errors: dict[int, Exception] = {}
         self._first_error: Exception | None = None
@@ -107,11 +105,10 @@ class TransferBatch:
         """All of its jobs; none has started."""
         self._jobs = jobs
         self._open = len(jobs)
-        if len(jobs) == 1:
-            self._left[jobs[0].indices] = 1
-            return
+        left = self._left
         for job in jobs:
-            self._left[job.indices] += 1
+            for index in job.indices:
+                left[index] += 1
 
     def arm(self) -> None:
         """Starts the clock, when the jobs did not end at once."""
@@ -121,10 +118,12 @@ class TransferBatch:
     def ended(self, job: Job, error: Exception | None) -> None:
         """`job` is over."""
         if error is None:
-            self._left[job.indices] -= 1
+            left = self._left
+            for index in job.indices:
+                left[index] -= 1
         else:
             self._first_error = self._first_error or error
-            for index in job.indices.tolist():
+            for index in job.indices:
                 self._errors.setdefault(index, error)
         self._open -= 1
         if not self._open:

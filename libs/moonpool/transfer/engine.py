@@ -25,7 +25,7 @@ from moonpool.transfer.errors import (
 from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.regions import LocalRegion, RegionTable
 from moonpool.transfer.remote import OpenedGrant
-from moonpool.transfer.slices import Ints, cut
+from moonpool.transfer.slices import Slice, cut, one
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.transports.base import Path, Surroundings, Transport, TransportUnavailable
 from moonpool.transfer.transports.shm import ShmTransport
@@ -191,20 +191,17 @@ class TransferEngine:
         expires_s: float,
     ) -> Iterator[Job]:
         for op, local, remote, indices in _groups(requests):
-            lo, ro, ln = _columns(requests, indices)
             if local.table is not self._table or remote.opener is not self._table:
                 raise BadTransfer("local and remote must come from this transfer engine")
-            _check_group(op, local, remote, lo, ro, ln)
-            numbers = np.asarray(indices, np.int64)
-            for piece in cut(lo, ro, ln, slice_bytes=SLICE_BYTES, ranges_max=RANGES_MAX):
-                mine = numbers[piece.first : piece.last]
+            _check_pair(op, local, remote)
+            for piece in _pieces(requests, local.length, remote.grant.length, indices):
+                mine = indices[piece.first : piece.last]
                 yield Job(batch, op, local, remote, piece, mine, priority, expires_s)
 
     def _start(self, job: Job) -> None:
         try:
             if job.held is None:
-                closed = RegionClosed("local region is unregistered")
-                job.held = self._table.enter_local(job.local, partial(self._stop, job, closed))
+                job.held = self._table.enter_local(job.local, partial(self._unregistered, job))
             path = job.remote.paths[job.at_path]
         except (RegionClosed, IndexError) as error:
             self._finish(job, error)
@@ -263,6 +260,9 @@ class TransferEngine:
         else:
             job.cut(reason)
 
+    def _unregistered(self, job: Job) -> None:
+        self._stop(job, RegionClosed("local region is unregistered"))
+
     def _finish(self, job: Job, error: Exception | None) -> None:
         if job.held is not None:
             self._table.leave(job.held)
@@ -302,7 +302,7 @@ class TransferEngine:
             raise RegionClosed("the transfer engine is closed")
 
 
-_Group = tuple[Op, LocalRegion, OpenedGrant, list[int] | range]
+_Group = tuple[Op, LocalRegion, OpenedGrant, Sequence[int]]
 
 
 def _groups(requests: Sequence[TransferRequest]) -> Iterator[_Group]:
@@ -322,30 +322,38 @@ def _groups(requests: Sequence[TransferRequest]) -> Iterator[_Group]:
         yield head.op, local, remote, indices
 
 
-def _columns(
-    requests: Sequence[TransferRequest], indices: Sequence[int]
-) -> tuple[Ints, Ints, Ints]:
-    mine = requests if len(indices) == len(requests) else [requests[i] for i in indices]
-    try:
-        return (
-            np.array([r.local_offset for r in mine], np.int64),
-            np.array([r.remote_offset for r in mine], np.int64),
-            np.array([r.length for r in mine], np.int64),
-        )
-    except OverflowError as error:
-        raise BadTransfer("an offset or a length is beyond 63 bits") from error
-
-
-def _check_group(
-    op: Op, local: LocalRegion, remote: OpenedGrant, lo: Ints, ro: Ints, ln: Ints
-) -> None:
-    grant = remote.grant
+def _check_pair(op: Op, local: LocalRegion, remote: OpenedGrant) -> None:
     if local.closing:
         raise RegionClosed("local region is unregistered")
-    if ("r" if op is Op.READ else "w") not in grant.rights:
-        raise refused(grant.segment, "rights")
+    if ("r" if op is Op.READ else "w") not in remote.grant.rights:
+        raise refused(remote.grant.segment, "rights")
+
+
+def _pieces(
+    requests: Sequence[TransferRequest], local_end: int, remote_end: int, indices: Sequence[int]
+) -> list[Slice]:
+    """The group, checked against its bounds and cut. Raises BadTransfer."""
+    if len(indices) == 1:
+        r = requests[indices[0]]
+        if 0 < r.length <= SLICE_BYTES:
+            for offset, end in ((r.local_offset, local_end), (r.remote_offset, remote_end)):
+                if not 0 <= offset <= end - r.length:
+                    raise _outside(end)
+            return [one(r.local_offset, r.remote_offset, r.length)]
+    mine = requests if len(indices) == len(requests) else [requests[i] for i in indices]
+    try:
+        lo = np.array([r.local_offset for r in mine], np.int64)
+        ro = np.array([r.remote_offset for r in mine], np.int64)
+        ln = np.array([r.length for r in mine], np.int64)
+    except OverflowError as error:
+        raise BadTransfer("an offset or a length is beyond 63 bits") from error
     if int(ln.min()) < 1:
         raise BadTransfer("a request must have a length of at least one byte")
-    for what, offsets, limit in (("local", lo, local.length), ("remote", ro, grant.length)):
-        if int(offsets.min()) < 0 or bool(np.any(offsets > limit - ln)):
-            raise BadTransfer(f"a request leaves its {what} range of {limit} bytes")
+    for offsets, end in ((lo, local_end), (ro, remote_end)):
+        if int(offsets.min()) < 0 or bool((offsets > end - ln).any()):
+            raise _outside(end)
+    return cut(lo, ro, ln, slice_bytes=SLICE_BYTES, ranges_max=RANGES_MAX)
+
+
+def _outside(end: int) -> BadTransfer:
+    return BadTransfer(f"a request leaves its range of {end} bytes")

@@ -5,12 +5,13 @@ then until the transport reports its end, only that thread touches its memory.
 """
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from moonpool.messages.errors import MoonpoolError
 from moonpool.transfer.base import Op, Priority
 from moonpool.transfer.regions import LocalRegion, Pass
-from moonpool.transfer.slices import Ints, Slice
+from moonpool.transfer.slices import Slice
 
 if TYPE_CHECKING:
     from moonpool.transfer.batch import TransferBatch
@@ -61,7 +62,7 @@ class Job:
         local: LocalRegion,
         remote: "OpenedGrant",
         piece: Slice,
-        indices: Ints,
+        indices: Sequence[int],
         priority: Priority,
         expires_s: float,
     ) -> None:

@@ -14,15 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer.errors import BadTransfer, RegionClosed, TransferTimeout
 from moonpool.transfer.memory import Memory
+from moonpool.transfer.slices import Column
 from moonpool.transfer.wire import KEY_BYTES, refused
 
-Offsets = npt.NDArray[np.int64]
 REMEMBER_EXPIRED_S = 60.0  # so that a late user hears "expired" and not "unknown"
 CUT_WAIT_S = 1.0  # for a cut stream's thread to leave a region: it takes microseconds
 
@@ -200,22 +197,22 @@ class RegionTable:
         region_id: int,
         key: bytes,
         right: str,
-        offsets: Offsets,
-        lengths: Offsets,
+        offsets: Column,
+        lengths: Column,
         cut: Callable[[], None],
-    ) -> tuple[Pass, Offsets]:
+    ) -> tuple[Pass, Column]:
         """A pass and the addresses of the ranges, given as offsets into the region. Raises
         GrantRefused; otherwise `leave` must follow."""
         with self._lock:
             region, issued = self._valid(region_id, key)
             if right not in issued.rights:
                 raise self._refuse("rights")
-            end = issued.offset + issued.length
-            inside = (offsets >= issued.offset) & (lengths > 0) & (lengths <= issued.length)
-            if not bool(np.all(inside & (offsets <= end - lengths))):
+            if not _inside(issued.offset, issued.offset + issued.length, offsets, lengths):
                 raise self._refuse("bounds")
             held = Pass(region, key, cut)
             region.inside.add(held)
+            if isinstance(offsets, list):
+                return held, [offset + region.address for offset in offsets]
             return held, offsets + region.address
 
     def enter_local(self, region: LocalRegion, cut: Callable[[], None]) -> Pass:
@@ -301,3 +298,12 @@ class RegionTable:
                 "refusals": self.refusals,
                 "transfers_inside": sum(len(r.inside) for r in self._regions.values()),
             }
+
+
+def _inside(start: int, end: int, offsets: Column, lengths: Column) -> bool:
+    """Whether every range is a part of `[start, end)`. Safe against numbers that wrap around."""
+    if isinstance(offsets, list) or isinstance(lengths, list):
+        pairs = zip(offsets, lengths, strict=True)
+        return all(start <= offset <= end - length and length > 0 for offset, length in pairs)
+    fits = (offsets >= start) & (lengths > 0) & (lengths <= end - start)
+    return bool((fits & (offsets <= end - lengths)).all())

@@ -11,27 +11,43 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+Column = Ints | list[int]  # a list where there are so few that an array would only cost
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slice:
     """Ranges of one operation between one local region and one grant."""
 
-    local: Ints  # offsets into the local region
-    remote: Ints  # offsets into the grant
-    lengths: Ints  # > 0
+    local: Column  # offsets into the local region
+    remote: Column  # offsets into the grant
+    lengths: Column  # > 0
     payload: int  # bytes, the sum of lengths
     first: int  # requests [first, last) of the group have bytes here
     last: int
+
+
+def shifted(column: Column, base: int) -> list[int]:
+    """Addresses, or offsets from elsewhere, as plain numbers."""
+    if isinstance(column, list):
+        return [value + base for value in column]
+    shifted_column: list[int] = (column + base).tolist()
+    return shifted_column
+
+
+def plain(column: Column) -> list[int]:
+    return shifted(column, 0)
+
+
+def one(local: int, remote: int, length: int) -> Slice:
+    """A single request that fits one slice."""
+    return Slice([local], [remote], [length], length, 0, 1)
 
 
 def cut(
     local: Ints, remote: Ints, lengths: Ints, *, slice_bytes: int, ranges_max: int
 ) -> list[Slice]:
     """Slices of at most `slice_bytes` and `ranges_max` ranges that together are the requests."""
-    total = int(lengths.sum())
-    if len(lengths) == 1 and total <= slice_bytes:
-        return [Slice(local, remote, lengths, total, 0, 1)]
+
     ends = np.cumsum(lengths)
     starts = ends - lengths
     m_local, m_remote, m_lengths = _merge(local, remote, lengths)

@@ -1,4 +1,4 @@
-"""sendmsg and recvmsg over arrays of (address, length), outside the GIL and without a Python object
+"""sendmsg and recvmsg over tables of (address, length), outside the GIL and without a Python object
 per range. The caller keeps the memory alive and the socket open for as long as a call runs: only
 the thread that uses a socket here may close it, others may shut it down."""
 
@@ -10,12 +10,12 @@ import struct
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Vector = npt.NDArray[np.uint64]  # [ranges, 2]: address, length
+from moonpool.transfer.slices import Column
 
 IOV_MAX = 1024
 SAME_HOST_BUFFER_BYTES = 256 << 10
+_RANGE = struct.Struct("@QQ")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -39,11 +39,6 @@ for _call in (_libc.sendmsg, _libc.recvmsg):
 class StreamBroken(OSError):
     """The other side closed, reset, or made no progress within the socket's timeout."""
 
-    @property
-    def idle(self) -> bool:
-        """It was the timeout."""
-        return self.errno == errno.EAGAIN
-
 
 def set_timeouts(sock: socket.socket, send_s: float, receive_s: float) -> None:
     """A blocking call without any progress for so long ends in StreamBroken. 0: never."""
@@ -55,7 +50,7 @@ def set_timeouts(sock: socket.socket, send_s: float, receive_s: float) -> None:
 
 def tune(sock: socket.socket) -> None:
     """Of a connected stream. Between processes of one host, buffers that stay in the cache are up
-    to half as fast again as the kernel's own choice; over a network that choice is the right one."""
+    to half as fast again as the kernel chooses; over a network its choice is the right one."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if sock.getpeername()[0] == sock.getsockname()[0]:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SAME_HOST_BUFFER_BYTES)
@@ -64,57 +59,76 @@ def tune(sock: socket.socket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
-def vector(addresses: Any, lengths: Any) -> Vector:
-    """The array that the calls below take."""
-    out = np.empty((len(lengths), 2), np.uint64)
-    out[:, 0] = addresses
-    out[:, 1] = lengths
-    return out
+class Vector:
+    """A table of ranges, filled anew for each call. One per thread."""
+
+    def __init__(self, capacity: int = IOV_MAX) -> None:
+        self._table = np.zeros((capacity, 2), np.uint64)  # [ranges, 2]: address, length
+        self._bytes = self._table.data.cast("B")
+        self._address = int(self._table.ctypes.data)
+        self._count = 0
+        self._header = _Msghdr()
+        self._pointer = ctypes.addressof(self._header)
+
+    def clear(self) -> None:
+        self._count = 0
+
+    def add(self, address: int, length: int) -> None:
+        _RANGE.pack_into(self._bytes, 16 * self._count, address, length)
+        self._count += 1
+
+    def add_all(self, addresses: Column, lengths: Column) -> None:
+        if len(addresses) == 1:
+            self.add(int(addresses[0]), int(lengths[0]))
+            return
+        end = self._count + len(addresses)
+        self._table[self._count : end, 0] = addresses
+        self._table[self._count : end, 1] = lengths
+        self._count = end
+
+    def send(self, fd: int) -> None:
+        """Sends every byte; the table is used up. Raises StreamBroken."""
+        self._move(_libc.sendmsg, fd, socket.MSG_NOSIGNAL)
+
+    def receive(self, fd: int) -> None:
+        """Fills every byte; the table is used up. Raises StreamBroken."""
+        self._move(_libc.recvmsg, fd, socket.MSG_WAITALL)
+
+    def _move(self, call: Any, fd: int, flags: int) -> None:
+        header, first = self._header, 0
+        while first < self._count:
+            header.iov = self._address + 16 * first
+            header.iovlen = min(self._count - first, IOV_MAX)
+            moved = call(fd, self._pointer, flags)
+            if moved <= 0:
+                code = ctypes.get_errno() if moved < 0 else errno.ECONNRESET
+                if code == errno.EINTR:
+                    continue
+                raise StreamBroken(code, os.strerror(code))
+            first = self._advance(first, moved)
+
+    def _advance(self, first: int, moved: int) -> int:
+        """Takes `moved` bytes off the front; the index of the first range with bytes left."""
+        lengths = self._table[first : self._count, 1]
+        if len(lengths) == 1 and moved == int(lengths[0]):
+            return first + 1
+        ends = np.cumsum(lengths)
+        whole = int(np.searchsorted(ends, np.uint64(moved), side="right"))
+        part = moved - (int(ends[whole - 1]) if whole else 0)
+        if part:
+            self._table[first + whole, 0] += np.uint64(part)
+            self._table[first + whole, 1] -= np.uint64(part)
+        return first + whole
 
 
-def send_all(fd: int, vec: Vector) -> None:
-    """Sends every byte of `vec`, which is used up. Raises StreamBroken."""
-    _move(_libc.sendmsg, fd, vec, socket.MSG_NOSIGNAL)
-
-
-def receive_all(fd: int, vec: Vector) -> None:
-    """Fills every byte of `vec`, which is used up. Raises StreamBroken."""
-    _move(_libc.recvmsg, fd, vec, socket.MSG_WAITALL)
-
-
-def _move(call: Any, fd: int, vec: Vector, flags: int) -> None:
-    header = _Msghdr()
-    pointer = ctypes.byref(header)
-    base = vec.ctypes.data
-    first, count = 0, len(vec)
-    while first < count:
-        header.iov = base + 16 * first
-        header.iovlen = min(count - first, IOV_MAX)
-        moved = call(fd, pointer, flags)
-        if moved <= 0:
-            code = ctypes.get_errno() if moved < 0 else errno.ECONNRESET
-            if code == errno.EINTR:
-                continue
-            if code == errno.EAGAIN:
-                raise StreamBroken(code, "no progress within the timeout")
-            raise StreamBroken(code, os.strerror(code))
-        first = _advance(vec, first, moved)
-
-
-def _advance(vec: Vector, first: int, moved: int) -> int:
-    """Takes `moved` bytes off the front; the index of the first range with bytes left."""
-    if count_whole(vec, first) == moved:
-        return min(first + IOV_MAX, len(vec))
-    ends = np.cumsum(vec[first:, 1])
-    whole = int(np.searchsorted(ends, np.uint64(moved), side="right"))
-    part = moved - (int(ends[whole - 1]) if whole else 0)
-    first += whole
-    if part:
-        vec[first, 0] += np.uint64(part)
-        vec[first, 1] -= np.uint64(part)
-    return first
-
-
-def count_whole(vec: Vector, first: int) -> int:
-    """Bytes that one call starting at `first` can move at most."""
-    return int(vec[first : first + IOV_MAX, 1].sum())
+def receive_into(sock: socket.socket, buffer: memoryview) -> None:
+    """Fills a small buffer. Raises StreamBroken."""
+    got = 0
+    while got < len(buffer):
+        try:
+            part = sock.recv_into(buffer[got:] if got else buffer, 0, socket.MSG_WAITALL)
+        except OSError as error:
+            raise StreamBroken(error.errno, error.strerror) from error
+        if not part:
+            raise StreamBroken(errno.ECONNRESET, "closed by the peer")
+        got += part

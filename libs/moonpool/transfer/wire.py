@@ -1,7 +1,8 @@
 """What travels on a tcp stream and on the shm handshake socket: fixed, little-endian structs.
 
 A tcp stream starts with one Hello each way. Then frames from the client, each answered by one
-Reply in order: a READ's reply is followed by the bytes, a WRITE's frame is followed by them.
+Reply in order: a READ's reply is followed by the bytes, a WRITE's frame is followed by them. A
+frame is a head with the first range, then the other ranges.
 Ranges are (offset into the region, length) pairs, so that no peer ever learns an address.
 """
 
@@ -19,7 +20,7 @@ KEY_BYTES = 16
 EPOCH_BYTES = 32
 
 _HELLO = struct.Struct("<4sBBH32s")
-_FRAME = struct.Struct("<4sBBHIQQQ16s")
+_FRAME = struct.Struct("<4sBBHIQQQ16sQQ")
 _REPLY = struct.Struct("<4sBBHQQ")
 HELLO_BYTES = _HELLO.size
 FRAME_BYTES = _FRAME.size
@@ -82,7 +83,7 @@ def pack_hello(epoch: str, status: Status = Status.OK) -> bytes:
     return _HELLO.pack(MAGIC, VERSION, int(status), 0, epoch.encode()[:EPOCH_BYTES])
 
 
-def unpack_hello(data: bytes | bytearray) -> tuple[Status, str]:
+def unpack_hello(data: bytes | bytearray | memoryview) -> tuple[Status, str]:
     """(status, epoch). Raises BadFrame."""
     if len(data) != HELLO_BYTES:
         raise BadFrame("hello is short")
@@ -105,17 +106,30 @@ class Frame:
     region: int
     payload: int
     key: bytes
+    offset: int  # of the first range
+    length: int
+
+    def pack(self) -> bytes:
+        return _FRAME.pack(
+            MAGIC,
+            VERSION,
+            int(self.op),
+            0,
+            self.ranges,
+            self.request,
+            self.region,
+            self.payload,
+            self.key,
+            self.offset,
+            self.length,
+        )
 
 
-def pack_frame(
-    op: WireOp, ranges: int, request: int, region: int, payload: int, key: bytes
-) -> bytes:
-    return _FRAME.pack(MAGIC, VERSION, int(op), 0, ranges, request, region, payload, key)
-
-
-def unpack_frame(data: bytes | bytearray) -> Frame:
+def unpack_frame(data: bytes | bytearray | memoryview) -> Frame:
     """Raises BadFrame on anything that could not come from a correct client."""
-    magic, version, op, _, ranges, request, region, payload, key = _FRAME.unpack(data)
+    magic, version, op, _, ranges, request, region, payload, key, offset, length = _FRAME.unpack(
+        data
+    )
     if magic != MAGIC or version != VERSION:
         raise BadFrame("not our magic or version")
     if op not in (WireOp.READ, WireOp.WRITE):
@@ -124,14 +138,14 @@ def unpack_frame(data: bytes | bytearray) -> Frame:
         raise BadFrame(f"{ranges} ranges")
     if not 0 < payload <= FRAME_BYTES_MAX:
         raise BadFrame(f"payload of {payload} bytes")
-    return Frame(WireOp(op), ranges, request, region, payload, key)
+    return Frame(WireOp(op), ranges, request, region, payload, key, offset, length)
 
 
 def pack_reply(status: Status, request: int, payload: int) -> bytes:
     return _REPLY.pack(MAGIC, VERSION, int(status), 0, request, payload)
 
 
-def unpack_reply(data: bytes | bytearray) -> tuple[Status, int, int]:
+def unpack_reply(data: bytes | bytearray | memoryview) -> tuple[Status, int, int]:
     """(status, request, payload). Raises BadFrame."""
     magic, version, status, _, request, payload = _REPLY.unpack(data)
     if magic != MAGIC or version != VERSION:

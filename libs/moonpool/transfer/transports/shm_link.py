@@ -8,6 +8,7 @@ Asking and answering happens on the event loop; copying on any thread.
 import asyncio
 import contextlib
 import os
+import select
 import socket
 import threading
 import time
@@ -21,6 +22,7 @@ from moonpool.transfer.copying import copy_ranges
 from moonpool.transfer.errors import PeerLost, TransferCancelled
 from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.memory import Memory, map_peer
+from moonpool.transfer.slices import plain, shifted
 from moonpool.transfer.transports import unix_path
 from moonpool.transfer.transports.base import Reporter
 from moonpool.transfer.transports.pool import CopyPool
@@ -49,6 +51,7 @@ class Connection:
     takes the end of file as the word that we are out of its memory."""
 
     sock: socket.socket
+    news: select.poll  # says at little cost whether there is anything to read
     greeted: bool = False
     lost: bool = False
     copies: int = 0  # under way
@@ -140,7 +143,9 @@ class ShmLink:
             sock.close()
             raise
         with self._lock:
-            self._connection = Connection(sock)
+            news = select.poll()
+            news.register(sock, select.POLLIN)
+            self._connection = Connection(sock, news)
             self._failed = None
         self._loop.add_reader(sock.fileno(), self._on_readable)
         return sock
@@ -285,10 +290,10 @@ class ShmLink:
             if problem is not None:
                 return problem
             piece, grant = job.slice, job.remote.grant
-            here = (piece.local + job.local.address).tolist()
-            there = (piece.remote + (attachment.memory.address + grant.offset)).tolist()
+            here = shifted(piece.local, job.local.address)
+            there = shifted(piece.remote, attachment.memory.address + grant.offset)
             target, source = (here, there) if job.op is Op.READ else (there, here)
-            if not copy_ranges(job, target, source, piece.lengths.tolist()):
+            if not copy_ranges(job, target, source, plain(piece.lengths)):
                 return job.stopped or TransferCancelled("stopped")
             with self._lock:
                 return self._problem(attachment)
@@ -302,7 +307,8 @@ class ShmLink:
 
     def _problem(self, attachment: Attachment) -> Exception | None:
         """With the lock held: what the owner has said until this very moment."""
-        if self._receive():
+        now = self._connection
+        if now is not None and now.news.poll(0) and self._receive():
             self._loop.call_soon_threadsafe(self._take_arrived)
         if attachment.connection.lost or self._failed is not None:
             return PathFailed(PeerLost(f"{self.peer} went away"))

@@ -15,9 +15,10 @@ import numpy as np
 from moonpool.messages.errors import MoonpoolError
 from moonpool.transfer import vectored
 from moonpool.transfer.errors import GrantRefused
-from moonpool.transfer.regions import Offsets, RegionTable
+from moonpool.transfer.regions import RegionTable
+from moonpool.transfer.slices import Column
 from moonpool.transfer.tally import Tally
-from moonpool.transfer.vectored import StreamBroken, Vector, vector
+from moonpool.transfer.vectored import StreamBroken, Vector, receive_into
 from moonpool.transfer.wire import (
     FRAME_BYTES,
     FRAME_BYTES_MAX,
@@ -46,19 +47,13 @@ class _Scratch:
     """Buffers of one stream, reused for every frame."""
 
     def __init__(self) -> None:
-        self.head = np.zeros(FRAME_BYTES, np.uint8)
-        self.ranges = np.zeros((RANGES_MAX, 2), np.uint64)
+        self.head = memoryview(bytearray(FRAME_BYTES))
+        self.ranges = np.zeros((RANGES_MAX, 2), np.int64)  # offset, length
+        self.ranges_bytes = self.ranges.data.cast("B")
         self.reply = np.zeros(REPLY_BYTES, np.uint8)
-
-    def head_vector(self) -> Vector:
-        return vector([self.head.ctypes.data], [FRAME_BYTES])
-
-    def ranges_vector(self, count: int) -> Vector:
-        return vector([self.ranges.ctypes.data], [count * RANGE_BYTES])
-
-    def reply_address(self, reply: bytes) -> int:
-        self.reply[:] = np.frombuffer(reply, np.uint8)
-        return int(self.reply.ctypes.data)
+        self.reply_bytes = self.reply.data
+        self.reply_address = int(self.reply.ctypes.data)
+        self.vector = Vector()
 
 
 class TcpServer:
@@ -126,12 +121,12 @@ class TcpServer:
 
     def _greet(self, sock: socket.socket) -> bool:
         vectored.set_timeouts(sock, HELLO_S, HELLO_S)
-        buffer = np.zeros(HELLO_BYTES, np.uint8)
+        buffer = bytearray(HELLO_BYTES)
         try:
-            vectored.receive_all(sock.fileno(), vector([buffer.ctypes.data], [HELLO_BYTES]))
+            receive_into(sock, memoryview(buffer))
         except StreamBroken as error:
             raise BadFrame("no hello") from error
-        _, epoch = unpack_hello(buffer.tobytes())
+        _, epoch = unpack_hello(buffer)
         known = epoch == self._table.epoch
         sock.sendall(pack_hello(self._table.epoch, Status.OK if known else Status.EPOCH))
         if not known:
@@ -140,34 +135,26 @@ class TcpServer:
 
     def _one_frame(self, sock: socket.socket, scratch: _Scratch) -> bool:
         """False when the stream has ended, or must."""
-        fd = sock.fileno()
-        head = scratch.head_vector()
         try:
-            vectored.receive_all(fd, head)
-        except StreamBroken as error:
-            if int(head[0, 1]) == FRAME_BYTES:
-                return error.idle  # between frames a peer may be silent for as long as it likes
-            raise BadFrame("frame cut off in its head") from error
-        frame = unpack_frame(scratch.head.tobytes())
+            got = sock.recv_into(scratch.head, 0, socket.MSG_WAITALL)
+        except BlockingIOError:
+            return True  # between frames a peer may be silent for as long as it likes
+        if not got:
+            return False
         try:
-            vectored.receive_all(fd, scratch.ranges_vector(frame.ranges))
+            receive_into(sock, scratch.head[got:])
+            frame = unpack_frame(scratch.head)
+            scratch.ranges[0] = (_signed(frame.offset), _signed(frame.length))
+            if frame.ranges > 1:
+                rest = slice(RANGE_BYTES, frame.ranges * RANGE_BYTES)
+                receive_into(sock, scratch.ranges_bytes[rest])
         except StreamBroken as error:
-            raise BadFrame("frame cut off in its ranges") from error
-        ranges = scratch.ranges[: frame.ranges].view(np.int64)
-        offsets, lengths = ranges[:, 0], ranges[:, 1]
-        if int(lengths.min()) < 1 or int(lengths.max()) > FRAME_BYTES_MAX:
-            raise BadFrame("a range of no or too much length")
-        if int(lengths.sum()) != frame.payload:
-            raise BadFrame("ranges and payload differ")
+            raise BadFrame("cut off before its payload") from error
+        offsets, lengths = _columns(scratch, frame)
         return self._move(sock, scratch, frame, offsets, lengths)
 
     def _move(
-        self,
-        sock: socket.socket,
-        scratch: _Scratch,
-        frame: Frame,
-        offsets: Offsets,
-        lengths: Offsets,
+        self, sock: socket.socket, scratch: _Scratch, frame: Frame, offsets: Column, lengths: Column
     ) -> bool:
         right = "r" if frame.op is WireOp.READ else "w"
         try:
@@ -177,24 +164,25 @@ class TcpServer:
         except GrantRefused as refusal:
             self._refuse(sock, frame, STATUS_OF[refusal.reason])
             return False
+        vector = scratch.vector
+        vector.clear()
         try:
             if frame.op is WireOp.READ:
-                reply = scratch.reply_address(pack_reply(Status.OK, frame.request, frame.payload))
-                vec = np.empty((frame.ranges + 1, 2), np.uint64)
-                vec[0] = (reply, REPLY_BYTES)
-                vec[1:, 0] = addresses
-                vec[1:, 1] = lengths
-                vectored.send_all(sock.fileno(), vec)
+                scratch.reply_bytes[:] = pack_reply(Status.OK, frame.request, frame.payload)
+                vector.add(scratch.reply_address, REPLY_BYTES)
+                vector.add_all(addresses, lengths)
+                vector.send(sock.fileno())
             else:
+                vector.add_all(addresses, lengths)
                 try:
-                    vectored.receive_all(sock.fileno(), vector(addresses, lengths))
+                    vector.receive(sock.fileno())
                 except StreamBroken as error:
-                    raise BadFrame("frame cut off in its payload") from error
+                    raise BadFrame("cut off in its payload") from error
         finally:
             self._table.leave(held)
         if frame.op is WireOp.WRITE:
             sock.sendall(pack_reply(Status.OK, frame.request, 0))
-        self._tally.add(f"tcp.served_{frame.op.name.lower()}_bytes", frame.payload)
+        self._tally.add("tcp.served_bytes", frame.payload)
         return True
 
     def _refuse(self, sock: socket.socket, frame: Frame, status: Status) -> None:
@@ -225,6 +213,26 @@ class TcpServer:
     def close_socket(self) -> None:
         """After the threads have ended."""
         self._sock.close()
+
+
+def _signed(value: int) -> int:
+    """A number of 64 bits as numpy reads it; what is beyond 63 bits becomes negative."""
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _columns(scratch: _Scratch, frame: Frame) -> tuple[Column, Column]:
+    """(offsets, lengths). Raises BadFrame when they cannot be this frame's."""
+    if frame.ranges == 1:
+        if frame.length != frame.payload:
+            raise BadFrame("ranges and payload differ")
+        return [frame.offset], [frame.length]
+    ranges = scratch.ranges[: frame.ranges]
+    lengths = ranges[:, 1]
+    if int(lengths.min()) < 1 or int(lengths.max()) > FRAME_BYTES_MAX:
+        raise BadFrame("a range of no or too much length")
+    if int(lengths.sum()) != frame.payload:
+        raise BadFrame("ranges and payload differ")
+    return ranges[:, 0], lengths
 
 
 def _shut(sock: socket.socket) -> None:

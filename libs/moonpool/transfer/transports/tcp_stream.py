@@ -5,6 +5,7 @@ trip. Reads and writes are not in flight together: both sides could then be stuc
 """
 
 import contextlib
+import errno
 import socket
 import threading
 from collections import deque
@@ -17,15 +18,19 @@ from moonpool.transfer import vectored
 from moonpool.transfer.base import Op
 from moonpool.transfer.errors import PeerLost
 from moonpool.transfer.job import Job, PathFailed
-from moonpool.transfer.vectored import StreamBroken, Vector, vector
+from moonpool.transfer.slices import plain, shifted
+from moonpool.transfer.vectored import StreamBroken, Vector
 from moonpool.transfer.wire import (
+    FRAME_BYTES,
     HELLO_BYTES,
+    RANGE_BYTES,
+    RANGES_MAX,
     REPLY_BYTES,
     BadFrame,
+    Frame,
     Status,
     WireOp,
     error_of,
-    pack_frame,
     pack_hello,
     refused,
     unpack_hello,
@@ -34,6 +39,7 @@ from moonpool.transfer.wire import (
 
 CONNECT_S = 5.0
 IN_FLIGHT_MAX = 2
+_NO_REPLY = bytes(REPLY_BYTES)
 End = Callable[[Job, Exception | None], None]  # from this thread
 
 
@@ -57,7 +63,16 @@ class Stream:
         self._sock: socket.socket | None = None
         self._shut = False
         self._in_flight: deque[Job] = deque()
-        self._replies = np.zeros(REPLY_BYTES, np.uint8)
+        self._sent = 0  # frames
+        self._vector = Vector()
+        front = np.zeros(FRAME_BYTES, np.uint8)
+        self._front_bytes = front.data
+        self._front_address = int(front.ctypes.data)
+        self._ranges = np.zeros((RANGES_MAX, 2), np.uint64)  # offset, length
+        self._ranges_address = int(self._ranges.ctypes.data)
+        reply = np.zeros(REPLY_BYTES, np.uint8)
+        self._reply_bytes = reply.data
+        self._reply_address = int(reply.ctypes.data)
 
     @property
     def in_flight(self) -> int:
@@ -82,7 +97,7 @@ class Stream:
         with self._lock:
             self._sock = sock
             if self._shut:
-                raise StreamBroken("closed")
+                raise StreamBroken(errno.ECANCELED, "closed")
         sock.settimeout(CONNECT_S)
         sock.connect(address)
         vectored.tune(sock)
@@ -91,21 +106,10 @@ class Stream:
         while len(data) < HELLO_BYTES:
             part = sock.recv(HELLO_BYTES - len(data))
             if not part:
-                raise StreamBroken("closed without a word")
+                raise StreamBroken(errno.ECONNRESET, "closed without a word")
             data += part
         sock.settimeout(None)
         return unpack_hello(data)
-
-    def alive(self) -> bool:
-        """False when the peer has hung up since the last reply."""
-        assert self._sock is not None
-        try:
-            self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False  # the end, or bytes that nobody asked for
 
     def can_send(self, job: Job) -> bool:
         """Whether the job may go out before the replies that are owed."""
@@ -119,34 +123,42 @@ class Stream:
             self._in_flight.append(job)
             job.runner = self
         if job.stopped is not None:
-            raise StreamBroken(str(job.stopped))
+            raise StreamBroken(errno.ECANCELED, str(job.stopped))
         piece, grant = job.slice, job.remote.grant
-        count = len(piece.lengths)
+        remote, lengths = shifted(piece.remote, grant.offset), plain(piece.lengths)
+        count, self._sent = len(lengths), self._sent + 1
         op = WireOp.READ if job.op is Op.READ else WireOp.WRITE
-        head = np.frombuffer(
-            pack_frame(op, count, 0, grant.region, piece.payload, grant.key), np.uint8
+        frame = Frame(
+            op, count, self._sent, grant.region, piece.payload, grant.key, remote[0], lengths[0]
         )
-        ranges = vector(piece.remote + grant.offset, piece.lengths)
-        front = vector([head.ctypes.data, ranges.ctypes.data], [head.nbytes, ranges.nbytes])
+        self._front_bytes[:FRAME_BYTES] = frame.pack()
+        if count > 1:
+            self._ranges[1:count, 0] = remote[1:]
+            self._ranges[1:count, 1] = lengths[1:]
+        vector = self._vector
+        vector.clear()
+        vector.add(self._front_address, FRAME_BYTES)
+        if count > 1:
+            vector.add(self._ranges_address + RANGE_BYTES, (count - 1) * RANGE_BYTES)
         if op is WireOp.WRITE:
-            front = np.concatenate((front, self._memory(job)))
-        vectored.send_all(self._sock.fileno(), front)
+            self._add_memory(job)
+        vector.send(self._sock.fileno())
 
-    def _memory(self, job: Job) -> Vector:
-        return vector(job.slice.local + job.local.address, job.slice.lengths)
+    def _add_memory(self, job: Job) -> None:
+        self._vector.add_all(shifted(job.slice.local, job.local.address), job.slice.lengths)
 
     def receive(self) -> None:
         """Takes the oldest reply owed and ends its job. Raises StreamBroken; that job and all after
         it are then still in flight."""
         assert self._sock is not None
         job = self._in_flight[0]
-        self._replies[:] = 0
-        vec = vector([self._replies.ctypes.data], [REPLY_BYTES])
-        payload = job.slice.payload if job.op is Op.READ else 0
-        if payload:
-            vec = np.concatenate((vec, self._memory(job)))
+        self._reply_bytes[:] = _NO_REPLY
+        self._vector.clear()
+        self._vector.add(self._reply_address, REPLY_BYTES)
+        if job.op is Op.READ:
+            self._add_memory(job)
         try:
-            vectored.receive_all(self._sock.fileno(), vec)
+            self._vector.receive(self._sock.fileno())
         except StreamBroken:
             refusal = self._refusal()
             if refusal is not None:
@@ -155,15 +167,17 @@ class Stream:
         refusal = self._refusal()
         if refusal is not None:
             self._finish(refusal)
-            raise StreamBroken("the peer refused a frame")
+            raise StreamBroken(errno.EPROTO, "the peer refused a frame")
         self._finish(None)
 
     def _refusal(self) -> Exception | None:
         """What the reply that was read says, if it is not a plain yes."""
-        if not self._replies.any():
+        if self._reply_bytes == _NO_REPLY:
             return None
         try:
-            status, _, _ = unpack_reply(self._replies.tobytes())
+            status, request, _ = unpack_reply(self._reply_bytes)
+            if status is Status.OK and request != self._sent - len(self._in_flight) + 1:
+                raise BadFrame(f"answer to request {request}")
         except BadFrame as error:
             return PathFailed(PeerLost(f"{self._peer} sent no proper reply: {error}"))
         return None if status is Status.OK else error_of(status, self._peer)
