@@ -10,7 +10,7 @@ from moonpool.messages.errors import Blame, ErrorInfo
 from services.conductor.decodes import scarcest
 from services.conductor.demand import Demand
 from services.conductor.fleet import Member
-from services.conductor.predict import ComputePredictor
+from services.conductor.predict import Predictor
 from services.conductor.schedule import Choice, Outlook
 
 RETRY_AWAY_S = 1.0  # nobody is there: a heartbeat later somebody may be
@@ -83,7 +83,7 @@ def outlook_refusal(demand: Demand, outlook: Outlook) -> ErrorInfo:
 
 
 def late_refusal(
-    demand: Demand, choice: Choice, prefill: ComputePredictor, now_s: float
+    demand: Demand, choice: Choice, prefill: Predictor, now_s: float
 ) -> ErrorInfo | None:
     """Whether even the best choice would miss the promise of a first token."""
     late_s = choice.ttft_s - demand.slo_ttft_s

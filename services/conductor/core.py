@@ -22,13 +22,7 @@ from services.conductor.fleet import INSTANCE_ROLES, OWNER_ROLES, Change, Fleet,
 from services.conductor.holdings import Holdings, StreamState
 from services.conductor.picks import Pick, Picks
 from services.conductor.placement import choose_store
-from services.conductor.predict import (
-    PREFILL_PRIOR,
-    STEP_PRIOR,
-    ComputePredictor,
-    prefill_features,
-    step_features,
-)
+from services.conductor.predict import prefill_predictor, step_predictor
 from services.conductor.reuse import runs_of
 from services.conductor.schedule import Choice, Knowledge, Outlook, Scheduler
 from services.conductor.senders import Senders
@@ -52,8 +46,8 @@ class ConductorCore:
         self.policy = policy
         self.fleet = Fleet(policy.suspect_after_s, policy.dead_after_s)
         self.holdings = Holdings()
-        self.prefill = ComputePredictor("prefill", prefill_features, PREFILL_PRIOR)
-        self.steps = ComputePredictor("step", step_features, STEP_PRIOR)
+        self.prefill = prefill_predictor()
+        self.steps = step_predictor()
         self.transfers = TransferPredictor()
         self.picks = Picks()
         self.senders = Senders()
@@ -121,7 +115,13 @@ class ConductorCore:
         for moved in report.transfers:
             near = self._host(moved.source) == self._host(moved.target) != ""
             self.transfers.learn(
-                moved.source, moved.target, moved.tier, near, moved.size_bytes, moved.seconds
+                moved.source,
+                moved.target,
+                moved.tier,
+                near,
+                moved.size_bytes,
+                moved.seconds,
+                now_s,
             )
         return change
 
@@ -149,8 +149,8 @@ class ConductorCore:
             self.holdings.end_life(owner, final=final)
             self.picks.forget(change.id)
             self.senders.forget(change.id)
-            self.prefill.forget(change.id)
-            self.steps.forget(change.id)
+            self.prefill.forget(change.id.__eq__)
+            self.steps.forget(change.id.__eq__)
             self.transfers.forget(change.id)
         return change
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from services.conductor.demand import Demand
 from services.conductor.fleet import Member
 from services.conductor.picks import Picks
-from services.conductor.predict import ComputePredictor
+from services.conductor.predict import Predictor
 
 # Tokens over which a slower decode is weighed against a later first token.
 HORIZON_TOKENS = 32
@@ -31,7 +31,7 @@ def decode_option(
     demand: Demand,
     have_blocks: int,
     queue_s: float,
-    steps: ComputePredictor,
+    steps: Predictor,
     picks: Picks,
 ) -> DecodeOption | None:
     """What `member` offers as a decode; None until its first load report. `queue_s` is prefill work

@@ -1,8 +1,8 @@
-"""Predictors of compute: seconds of a prefill and seconds of a decode step, learned on-line.
+"""Predictors of seconds of work (a prefill, a decode step, a transfer), learned on-line.
 
-One model per kind (fingerprint and role) says how time grows; one ratio per instance says how fast
-that machine is. Beyond what was seen the answer at the edge is carried on by the prior's shape, and
-`trusted` says so: nothing is refused because of a guess.
+One model per kind says how time grows with the size of the work; one ratio per actor (an instance,
+a pair of them) says how fast that one is. Beyond what was seen the answer at the edge is carried on
+by the prior's shape, and `trusted` says so: nothing is refused because of a guess.
 """
 
 import math
@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from services.conductor.regression import ErrorTrack, RelativeLeastSquares
 
-Features = Callable[[float, float], tuple[float, float, float]]
+Features = Callable[[float, float], tuple[float, ...]]
 
-_RATIO_STEP_MIN = 0.05  # weight of one more sample in an instance's own ratio
-_RATIO_MAX = 50.0
+_RATIO_STEP_MIN = 0.05  # weight of one more sample in an actor's own ratio
+_RATIO_MAX = 1000.0
 _TRUST_BEYOND = 2.0  # times the largest input seen
 _TRUST_SAMPLES = 3  # fewer say nothing
-_INSTANCES_MAX = 8192
+_ACTORS_MAX = 65536
 _KINDS_MAX = 1024
 
 # seconds per prompt, per token, per token pair of attention; a small CPU-bound model. A few samples
@@ -27,18 +27,18 @@ PREFILL_PRIOR = (2e-2, 4e-4, 4e-8)
 STEP_PRIOR = (1e-2, 2e-3, 5e-7)
 
 
-def prefill_features(new_tokens: float, cached_tokens: float) -> tuple[float, float, float]:
+def prefill_features(new_tokens: float, cached_tokens: float) -> tuple[float, ...]:
     """A constant, the linear part, and causal attention of the new tokens over all before them."""
     return (1.0, new_tokens, new_tokens * (new_tokens + 2.0 * cached_tokens))
 
 
-def step_features(sequences: float, context_tokens: float) -> tuple[float, float, float]:
+def step_features(sequences: float, context_tokens: float) -> tuple[float, ...]:
     return (1.0, sequences, context_tokens)
 
 
 @dataclass(slots=True)
 class _Kind:
-    """What is known of one kind of machine's work."""
+    """What is known of one kind of work."""
 
     fit: RelativeLeastSquares
     seen_max: list[float] = field(default_factory=lambda: [0.0, 0.0])
@@ -47,50 +47,53 @@ class _Kind:
 
 @dataclass(slots=True)
 class _Speed:
-    """How one instance compares to its kind."""
+    """How one actor compares to its kind."""
 
     log_ratio: float = 0.0
     samples: int = 0
     last_s: float = -math.inf
 
 
-class ComputePredictor:
-    """Seconds of one sort of work, by kind of machine and instance."""
+class Predictor:
+    """Seconds of one sort of work, by kind and actor, from two numbers that size it."""
 
-    def __init__(self, name: str, features: Features, prior: Sequence[float]) -> None:
+    def __init__(
+        self, name: str, features: Features, prior_of: Callable[[str], Sequence[float]]
+    ) -> None:
+        """`prior_of` a kind: seconds per unit of each feature."""
         self.name = name
         self.errors = ErrorTrack()
         self._features = features
-        self._prior = tuple(prior)
+        self._prior_of = prior_of
         self._kinds: dict[str, _Kind] = {}
         self._speeds: dict[str, _Speed] = {}
 
-    def seconds(self, kind: str, instance: str, first: float, second: float) -> float:
-        """Predicted seconds for the two inputs (tokens new and cached; sequences and context)."""
-        return self.base(kind, first, second) * self.ratio(instance)
+    def seconds(self, kind: str, actor: str, first: float, second: float = 0.0) -> float:
+        """Predicted seconds (sizes: tokens new and cached; sequences and context; bytes)."""
+        return self.base(kind, first, second) * self.ratio(actor)
 
-    def base(self, kind: str, first: float, second: float) -> float:
-        """As `seconds`, for the typical instance of the kind."""
+    def base(self, kind: str, first: float, second: float = 0.0) -> float:
+        """As `seconds`, for the typical actor of the kind."""
         known = self._kinds.get(kind)
         features = self._features(first, second)
         if known is None or not known.fit.samples:
-            return self._by_prior(features)
+            return self._by_prior(kind, features)
         at = self._features(
             min(max(first, known.seen_min[0]), known.seen_max[0]),
             min(max(second, known.seen_min[1]), known.seen_max[1]),
         )
         seconds = known.fit.predict(at)
         if at != features:
-            seconds *= self._by_prior(features) / self._by_prior(at)
+            seconds *= self._by_prior(kind, features) / self._by_prior(kind, at)
         return seconds
 
-    def ratio(self, instance: str) -> float:
-        """How much slower than its kind the instance is; 1.0 while unknown."""
-        speed = self._speeds.get(instance)
+    def ratio(self, actor: str) -> float:
+        """How much slower than its kind the actor is; 1.0 while unknown."""
+        speed = self._speeds.get(actor)
         return math.exp(speed.log_ratio) if speed else 1.0
 
-    def trusted(self, kind: str, first: float, second: float) -> bool:
-        """Whether the answer rests on samples not far from these inputs."""
+    def trusted(self, kind: str, first: float, second: float = 0.0) -> bool:
+        """Whether the answer rests on samples not far from these sizes."""
         known = self._kinds.get(kind)
         if known is None or known.fit.samples < _TRUST_SAMPLES:
             return False
@@ -98,13 +101,13 @@ class ComputePredictor:
             known.seen_max[1], known.seen_max[0]
         )
 
-    def last_sample_s(self, instance: str) -> float:
-        """When the instance last said how long its work took; minus infinity: never."""
-        speed = self._speeds.get(instance)
+    def last_sample_s(self, actor: str) -> float:
+        """When the actor last said how long its work took; minus infinity: never."""
+        speed = self._speeds.get(actor)
         return speed.last_s if speed else -math.inf
 
     def learn(
-        self, kind: str, instance: str, first: float, second: float, seconds: float, now_s: float
+        self, kind: str, actor: str, first: float, second: float, seconds: float, now_s: float
     ) -> None:
         """What really happened. Impossible values are ignored."""
         if not 0.0 < seconds < math.inf or first < 0 or second < 0:
@@ -113,42 +116,52 @@ class ComputePredictor:
         if known is None:
             if len(self._kinds) >= _KINDS_MAX:
                 del self._kinds[next(iter(self._kinds))]
-            known = self._kinds[kind] = _Kind(RelativeLeastSquares(self._prior))
+            known = self._kinds[kind] = _Kind(RelativeLeastSquares(self._prior_of(kind)))
         if known.fit.samples:
-            self.errors.note(self.seconds(kind, instance, first, second), seconds)
-        ratio = self.ratio(instance)
+            self.errors.note(self.seconds(kind, actor, first, second), seconds)
+        ratio = self.ratio(actor)
         for axis, value in enumerate((first, second)):
             known.seen_max[axis] = max(known.seen_max[axis], value)
             known.seen_min[axis] = min(known.seen_min[axis], value)
         features = self._features(first, second)
         known.fit.learn(features, seconds / ratio)
-        self._learn_ratio(instance, seconds / known.fit.predict(features), now_s)
+        self._learn_ratio(actor, seconds / known.fit.predict(features), now_s)
 
-    def _learn_ratio(self, instance: str, ratio: float, now_s: float) -> None:
-        speed = self._speeds.get(instance)
+    def _learn_ratio(self, actor: str, ratio: float, now_s: float) -> None:
+        speed = self._speeds.get(actor)
         if speed is None:
-            if len(self._speeds) >= _INSTANCES_MAX:
+            if len(self._speeds) >= _ACTORS_MAX:
                 del self._speeds[next(iter(self._speeds))]
-            speed = self._speeds[instance] = _Speed()
+            speed = self._speeds[actor] = _Speed()
         speed.samples += 1
         speed.last_s = now_s
-        step = max(_RATIO_STEP_MIN, 1.0 / (4.0 + speed.samples))
+        step = max(_RATIO_STEP_MIN, 1.0 / (2.0 + speed.samples))
         bounded = min(max(ratio, 1.0 / _RATIO_MAX), _RATIO_MAX)
         speed.log_ratio += step * (math.log(bounded) - speed.log_ratio)
 
-    def forget(self, instance: str) -> None:
-        """The instance left; its successor starts without an opinion."""
-        self._speeds.pop(instance, None)
+    def forget(self, forgotten: Callable[[str], bool]) -> None:
+        """These actors left; their successors start without an opinion."""
+        for actor in [actor for actor in self._speeds if forgotten(actor)]:
+            del self._speeds[actor]
 
     def stats(self) -> dict[str, int]:
-        return {"kinds": len(self._kinds), "instances": len(self._speeds)}
+        return {"kinds": len(self._kinds), "actors": len(self._speeds)}
 
-    def _by_prior(self, features: tuple[float, float, float]) -> float:
-        a, b, c = self._prior
-        return a * features[0] + b * features[1] + c * features[2]
+    def _by_prior(self, kind: str, features: tuple[float, ...]) -> float:
+        return sum(p * x for p, x in zip(self._prior_of(kind), features, strict=True))
 
     def check(self) -> None:
         for kind in self._kinds.values():
             kind.fit.check()
         bound = math.log(_RATIO_MAX) + 1e-9
         assert all(abs(s.log_ratio) <= bound for s in self._speeds.values()), "ratios are bounded"
+
+
+def prefill_predictor() -> Predictor:
+    """Sizes: new and cached tokens. Kinds: role and model."""
+    return Predictor("prefill", prefill_features, lambda kind: PREFILL_PRIOR)
+
+
+def step_predictor() -> Predictor:
+    """Sizes: sequences and tokens of context. Kinds: role and model."""
+    return Predictor("step", step_features, lambda kind: STEP_PRIOR)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from services.conductor.demand import Demand
 from services.conductor.fleet import Member
 from services.conductor.picks import Picks
-from services.conductor.predict import ComputePredictor
+from services.conductor.predict import Predictor
 from services.conductor.reuse import Reuse, Step, best_reuse
 from services.conductor.sources import Sources
 
@@ -40,7 +40,7 @@ class PrefillOption:
         return self.candidate.member
 
 
-def queue_s(member: Member, prefill: ComputePredictor, picks: Picks, now_s: float) -> float:
+def queue_s(member: Member, prefill: Predictor, picks: Picks, now_s: float) -> float:
     """Seconds until `member` is through with what it has: as reported, less the time that passed
     since, plus what this conductor sent there and no report shows yet."""
     queued_s = 0.0
@@ -58,7 +58,7 @@ def prefill_options(
     demand: Demand,
     sources: Sources,
     held_blocks: int,
-    prefill: ComputePredictor,
+    prefill: Predictor,
     rotation: int,
 ) -> list[PrefillOption]:
     """The candidates that can be best, each with its best reuse. `held_blocks` leading blocks are
@@ -89,7 +89,7 @@ def _option(
     demand: Demand,
     sources: Sources,
     curve: Callable[[int], float],
-    prefill: ComputePredictor,
+    prefill: Predictor,
 ) -> PrefillOption:
     member, ratio = candidate.member, candidate.ratio
     steps = sources.steps(member.id, member.host, candidate.own_bit)
@@ -98,7 +98,7 @@ def _option(
     return PrefillOption(candidate, reuse, steps, candidate.queue_s + reuse.work_s, trusted)
 
 
-def _curve(kind: str, demand: Demand, prefill: ComputePredictor) -> Callable[[int], float]:
+def _curve(kind: str, demand: Demand, prefill: Predictor) -> Callable[[int], float]:
     """Compute seconds of the typical instance by leading blocks reused; each is worked out once."""
     known: dict[int, float] = {}
 

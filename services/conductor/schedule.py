@@ -17,7 +17,7 @@ from services.conductor.fleet import Fleet, Member
 from services.conductor.holdings import Holdings
 from services.conductor.match import Match
 from services.conductor.picks import Picks
-from services.conductor.predict import ComputePredictor
+from services.conductor.predict import Predictor
 from services.conductor.prefills import Candidate, PrefillOption, prefill_options, queue_s
 from services.conductor.senders import Senders
 from services.conductor.sources import Sources
@@ -62,8 +62,8 @@ class Knowledge:
 
     fleet: Fleet
     holdings: Holdings
-    prefill: ComputePredictor
-    steps: ComputePredictor
+    prefill: Predictor
+    steps: Predictor
     transfers: TransferPredictor
     picks: Picks
     senders: Senders
@@ -178,7 +178,7 @@ class Scheduler:
             near = source.host == target.host
             moved_s = self._know.transfers.seconds(source.id, target.id, "hbm", near, size_bytes)
             # Layers leave as they are made: only what the work does not cover is waited for.
-            latency_s = self._know.transfers.latency("hbm", near)
+            latency_s = self._know.transfers.seconds(source.id, target.id, "hbm", near, 0)
             handoff_s = max(latency_s, moved_s - prefill.reuse.work_s)
         cost_s = prefill.ttft_s + handoff_s + HORIZON_TOKENS * decode.tbt_s
         return Choice(prefill, decode, handoff_s, cost_s)

@@ -223,7 +223,13 @@ async def running_conductor(
     try:
         async with (
             asyncio.TaskGroup() as group,
-            Heart(context.bus, context.subjects, context.clock, context.registration()) as heart,
+            Heart(
+                context.bus,
+                context.subjects,
+                context.clock,
+                context.registration(),
+                state_file=context.settings.state_file,
+            ) as heart,
         ):
             tasks = [
                 group.create_task(conductor.fetcher.run(), name="snapshots"),

@@ -10,6 +10,7 @@ from services.conductor.reuse import Step
 
 _LOOKED_MAX = 32  # places of one segment that are looked at
 _SHORTLIST_MAX = 4  # of them, best by tier and idleness; one on the reader's own host besides
+_BLOCK_S_MIN = 1e-9  # a move is never free: 0 means "own block"
 _TIER_ORDER = {"hbm": 0, "dram": 0, "nvme": 1, "oss": 2}
 
 
@@ -60,15 +61,17 @@ class Sources:
     def _step(
         self, start: int, end: int, place: Place, target: str, host: str, before: list[Step]
     ) -> Step:
-        same_host = self._host_of(place.owner) == host
-        rate = self._transfers.bandwidth(place.owner, target, place.tier, same_host)
-        going_on = (
-            bool(before) and before[-1].owner == place.owner and before[-1].tier == place.tier
-        )
-        lead_s = 0.0
-        if not going_on:
-            lead_s = self._transfers.latency(place.tier, same_host) + self._wait_s(place.owner)
-        return Step(start, end, place.owner, place.tier, self._block_bytes / rate, lead_s)
+        owner, tier, blocks = place.owner, place.tier, end - start
+        near = self._host_of(owner) == host
+        seconds = self._transfers.seconds
+        lead_s = seconds(owner, target, tier, near, 0)
+        moved_s = seconds(owner, target, tier, near, blocks * self._block_bytes)
+        block_s = max(_BLOCK_S_MIN, (moved_s - lead_s) / blocks)
+        if before and before[-1].owner == owner and before[-1].tier == tier:
+            lead_s = 0.0  # it goes on sending
+        else:
+            lead_s += self._wait_s(owner)
+        return Step(start, end, owner, tier, block_s, lead_s)
 
     def _shortlist(self, mask: int) -> tuple[list[Place], dict[str, Place]]:
         known = self._shortlists.get(mask)

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 
 from services.conductor.bandwidth import TransferPredictor
-from services.conductor.predict import PREFILL_PRIOR, ComputePredictor, prefill_features
+from services.conductor.predict import Predictor, prefill_predictor
 
 KIND = "prefill:ff"
 
 
-def make_predictor() -> ComputePredictor:
-    return ComputePredictor("prefill", prefill_features, PREFILL_PRIOR)
+def make_predictor() -> Predictor:
+    return prefill_predictor()
 
 
 def real_seconds(new: float, cached: float, speed: float = 1.0) -> float:
@@ -21,9 +21,7 @@ def real_seconds(new: float, cached: float, speed: float = 1.0) -> float:
     return speed * (0.065 + 1.165e-4 * new + 7.13e-10 * new * (new + 2 * cached))
 
 
-def train(
-    predictor: ComputePredictor, samples: int, speed: float = 1.0, noise: float = 0.05
-) -> None:
+def train(predictor: Predictor, samples: int, speed: float = 1.0, noise: float = 0.05) -> None:
     rng = random.Random(7)
     for i in range(samples):
         new, cached = rng.choice([64, 500, 2000, 8000, 32000]), rng.choice([0, 0, 1000, 16000])
@@ -109,22 +107,42 @@ def test_whatever_it_is_told_it_answers_a_finite_positive_time(
     assert 0.0 < predictor.seconds(KIND, "a", new, cached) < float("inf")
 
 
-def test_bandwidth_is_learned_by_pair_and_lent_to_the_class() -> None:
+def test_a_link_is_learned_by_pair_and_lent_to_its_kind() -> None:
     links = TransferPredictor()
-    prior = links.bandwidth("n", "a", "dram", same_host=False)
-    for _ in range(30):
-        links.learn("n", "a", "dram", False, 64 << 20, 64 * 2**20 / 2e8)
+    size = 64 << 20
+    before = links.seconds("n", "a", "dram", False, size)
+    for i in range(30):
+        links.learn("n", "a", "dram", False, size, size / 2e8, float(i))
     links.check()
-    assert links.bandwidth("n", "a", "dram", same_host=False) == pytest.approx(2e8, rel=0.1)
-    assert links.bandwidth("x", "y", "dram", same_host=False) == pytest.approx(2e8, rel=0.1)
-    assert links.bandwidth("x", "y", "dram", same_host=True) > prior
-    assert links.bandwidth("x", "y", "nvme", same_host=False) == pytest.approx(8e8)
+    assert links.seconds("n", "a", "dram", False, size) == pytest.approx(size / 2e8, rel=0.1)
+    assert links.seconds("x", "y", "dram", False, size) == pytest.approx(size / 2e8, rel=0.2)
+    assert links.seconds("n", "a", "dram", True, size) < before, "nearer ones keep their prior"
+
+
+def test_one_slow_link_among_fast_ones_is_told_apart() -> None:
+    links = TransferPredictor()
+    for i in range(60):
+        for source, rate in (("a", 2e9), ("b", 2e9), ("slow", 5e7)):
+            size = (1 + i % 7) << 22
+            links.learn(source, "t", "dram", False, size, 1e-3 + size / rate, float(i))
+    size = 16 << 20
+    assert links.seconds("a", "t", "dram", False, size) == pytest.approx(size / 2e9, rel=0.5)
+    assert links.seconds("slow", "t", "dram", False, size) == pytest.approx(size / 5e7, rel=0.3)
+
+
+def test_many_small_writes_teach_the_latency() -> None:
+    links = TransferPredictor()
+    for i in range(60):
+        size = (1 + i % 9) * 46_080
+        links.learn("p", "d", "hbm", True, size, 2e-5 + size / 5e9, float(i))
+    assert links.seconds("p", "d", "hbm", True, 46_080) == pytest.approx(2.9e-5, rel=0.3)
+    assert links.errors.quantile(0.5) < 0.2
 
 
 def test_impossible_transfers_teach_nothing() -> None:
     links = TransferPredictor()
-    before = links.bandwidth("n", "a", "dram", same_host=True)
+    before = links.seconds("n", "a", "dram", True, 1 << 20)
     for size_bytes, seconds in ((0, 1.0), (-5, 1.0), (1 << 20, 0.0), (1 << 20, float("nan"))):
-        links.learn("n", "a", "dram", True, size_bytes, seconds)
-    assert links.bandwidth("n", "a", "dram", same_host=True) == before
-    assert links.stats() == {"pairs": 0, "classes": 0}
+        links.learn("n", "a", "dram", True, size_bytes, seconds, 0.0)
+    assert links.seconds("n", "a", "dram", True, 1 << 20) == before
+    assert links.stats() == {"kinds": 0, "actors": 0}
