@@ -12,7 +12,7 @@ from moonpool.kv import BlockKey
 from moonpool.messages.codec import encode
 from moonpool.messages.errors import CallerError
 from moonpool.messages.store import StatsRequest
-from moonpool.runtime import EventPublisher, Heart, ServiceContext, say_hello
+from moonpool.runtime import EventPublisher, Heart, ServiceContext, advertise_host, say_hello
 from moonpool.settings import SettingsError, StoreSettings
 from moonpool.transfer import TransferEngine
 from services.store.core import StoreCore
@@ -60,6 +60,7 @@ async def running_node(context: Context) -> AsyncIterator[StoreNode]:
             host_id=context.host_id,
             run_dir=folder,
             listen_host=settings.listen_host,
+            advertise_host=advertise_host(settings.advertise_host),
         )
         try:
             try:
@@ -95,7 +96,14 @@ async def _on_the_bus(
     context.log.info("serving", extra={"tier": tier.name, "bytes": tier.bytes_total})
     try:
         async with (
-            Heart(context.bus, context.subjects, context.clock, registration, "ready") as heart,
+            Heart(
+                context.bus,
+                context.subjects,
+                context.clock,
+                registration,
+                "ready",
+                context.settings.state_file,
+            ) as heart,
             asyncio.TaskGroup() as group,
         ):
             tasks = [

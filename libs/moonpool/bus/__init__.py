@@ -15,6 +15,7 @@ from moonpool.bus.errors import (
 )
 from moonpool.bus.memory import MemoryBroker, MemoryBus
 from moonpool.bus.nats import NatsBus
+from moonpool.bus.nats_link import without_password
 
 __all__ = [
     "Bus",
@@ -31,4 +32,5 @@ __all__ = [
     "RequestTimeout",
     "Service",
     "Subscription",
+    "without_password",
 ]

@@ -6,8 +6,10 @@ expired login); then a fresh client takes over and every subscription is attache
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 import nats.errors
 from nats.aio.client import Client
@@ -43,6 +45,7 @@ class NatsLink:
         self._user = user
         self._password = password
         self._name = name
+        self._own = _own_token(user or next((u for u in map(_user_of, urls) if u), ""))
         self._attached: set[Attachment] = set()
         self._client = Client()
         self._up = False
@@ -55,6 +58,11 @@ class NatsLink:
     @property
     def client(self) -> Client:
         return self._client
+
+    def new_parts_prefix(self) -> str:
+        """Two tokens that nobody else has: where requests in parts come in. Another space than
+        that of replies, so that who may ask us can't answer for others."""
+        return f"_PARTS{self._own}.{self._client.new_inbox().rpartition('.')[2]}"
 
     @property
     def is_closed(self) -> bool:
@@ -73,6 +81,7 @@ class NatsLink:
                 name=self._name,
                 user=self._user or None,
                 password=self._password or None,
+                inbox_prefix=f"_INBOX{self._own}",
                 error_cb=self._on_error,
                 disconnected_cb=self._on_disconnected,
                 reconnected_cb=self._on_reconnected,
@@ -156,7 +165,8 @@ class NatsLink:
         if text != self._said and not self._closing:
             self._said = text
             state = "connected" if self._up else "waiting for a server"
-            log.warning("NATS: %s", text, extra={"state": state, "servers": ",".join(self._urls)})
+            servers = ",".join(map(without_password, self._urls))
+            log.warning("NATS: %s", text, extra={"state": state, "servers": servers})
 
     async def _on_disconnected(self) -> None:
         if self._up and not self._closing:
@@ -190,3 +200,18 @@ class NatsLink:
                 break
         self.reconnects += 1
         self._reviving = None
+
+
+def _user_of(url: str) -> str:
+    return urlsplit(url).username or ""
+
+
+def without_password(url: str) -> str:
+    """`url` as it may be shown."""
+    parts = urlsplit(url)
+    return url.replace(f":{parts.password}@", ":***@") if parts.password else url
+
+
+def _own_token(user: str) -> str:
+    """What sets our replies apart from other users', as part of a subject's token."""
+    return "_" + re.sub(r"[^A-Za-z0-9-]", "_", user) if user else ""

@@ -55,7 +55,7 @@ class NatsService:
         self._attached: list[Attachment] = []
         self._parts = Reassembly()
         self._parts_of: dict[str, Desk[Msg]] = {}  # token -> whose request it will be
-        self._parts_prefix = link.client.new_inbox()  # two tokens
+        self._parts_prefix = link.new_parts_prefix()
         self._closed = False
         self.on_closed: Callable[[NatsService], None] | None = None
 

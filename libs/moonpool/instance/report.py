@@ -9,6 +9,7 @@ from moonpool.instance.reads import PoolReads
 from moonpool.instance.sequence import Phase
 from moonpool.messages.codec import encode
 from moonpool.messages.load import LoadReport
+from moonpool.runtime import TransferMetrics
 from moonpool.telemetry import names
 
 PERIOD_S = 0.1
@@ -28,6 +29,7 @@ class Reporter:
         self._blocks_used = metrics.gauge(names.KV_BLOCKS_USED)
         self._blocks_cached = metrics.gauge(names.KV_BLOCKS_CACHED)
         self._leases = metrics.gauge(names.LEASES)
+        self._moved = TransferMetrics(metrics, links.transfer.stats)
         metrics.gauge(names.DECODE_SLOTS).set(core.limits.sequences_max)
         metrics.gauge(names.KV_BLOCKS).set(core.pool.blocks_total)
 
@@ -71,3 +73,4 @@ class Reporter:
         self._blocks_used.set(report.blocks_total - report.blocks_free)
         self._blocks_cached.set(self._core.pool.blocks_evictable)
         self._leases.set(self._reads.leases)
+        self._moved.show()

@@ -28,7 +28,7 @@ from moonpool.instance.sums import SumCache
 from moonpool.instance.worker import Worker
 from moonpool.kv import BlockKey, BlockPool
 from moonpool.messages.registry import ModelRecord
-from moonpool.runtime import EventPublisher, Heart, ServiceContext, say_hello
+from moonpool.runtime import EventPublisher, Heart, ServiceContext, advertise_host, say_hello
 from moonpool.settings import SettingsError, WorkerSettings
 from moonpool.transfer.engine import TransferEngine
 
@@ -47,7 +47,11 @@ async def run_instance(ctx: ServiceContext[WorkerSettings]) -> None:
         stack.callback(engine.close)
         run_dir = stack.enter_context(_run_dir(settings.run_dir))
         transfer = await TransferEngine.start(
-            ctx.id, host_id=ctx.host_id, run_dir=run_dir, listen_host=settings.listen_host
+            ctx.id,
+            host_id=ctx.host_id,
+            run_dir=run_dir,
+            listen_host=settings.listen_host,
+            advertise_host=advertise_host(settings.advertise_host),
         )
         stack.push_async_callback(transfer.close)
         links, core = _assemble(ctx, engine, transfer, stack)
@@ -128,7 +132,9 @@ async def _serve(
         running = asyncio.create_task(_work(links, core, engine, events, registered, stop))
         try:
             await say_hello(ctx, registration)
-            async with Heart(ctx.bus, ctx.subjects, ctx.clock, registration, "ready") as heart:
+            async with Heart(
+                ctx.bus, ctx.subjects, ctx.clock, registration, "ready", ctx.settings.state_file
+            ) as heart:
                 registered.set()
                 ctx.log.info("ready blocks=%d", core.pool.blocks_total)
                 try:

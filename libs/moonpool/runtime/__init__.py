@@ -11,13 +11,14 @@ from moonpool.runtime.context import ServiceContext, new_context
 from moonpool.runtime.errors import RegistrationRefused, SnapshotExpired
 from moonpool.runtime.heart import Heart
 from moonpool.runtime.hello import say_hello
-from moonpool.runtime.identity import host_id, new_epoch, new_id
+from moonpool.runtime.identity import advertise_host, host_id, new_epoch, new_id
 from moonpool.runtime.kv_events import EventPublisher
 from moonpool.runtime.kv_log import KvLog, Listing
 from moonpool.runtime.members import Members
 from moonpool.runtime.members_core import Change, ChangeKind, Member, MembersCore
 from moonpool.runtime.pulse import observe_process, publish_metrics
 from moonpool.runtime.service import run_service
+from moonpool.runtime.transfers import TransferMetrics
 
 __all__ = [
     "Backoff",
@@ -33,6 +34,8 @@ __all__ = [
     "RegistrationRefused",
     "ServiceContext",
     "SnapshotExpired",
+    "TransferMetrics",
+    "advertise_host",
     "background",
     "end",
     "host_id",

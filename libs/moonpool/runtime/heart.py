@@ -1,6 +1,7 @@
 """Our heartbeat: who we are and how we are, each second and at every change."""
 
 import asyncio
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -10,6 +11,7 @@ from moonpool.messages.codec import encode
 from moonpool.messages.registry import Goodbye, Heartbeat, Registration
 from moonpool.messages.subjects import Subjects
 from moonpool.runtime.background import background, end
+from moonpool.settings import SettingsError
 
 PERIOD_S = 1.0
 STATES = ("starting", "ready", "draining")
@@ -25,12 +27,16 @@ class Heart:
         clock: Clock,
         registration: Registration,
         state: str = "starting",
+        state_file: str = "",
     ) -> None:
+        """`state_file`: where each beat leaves the state for a health check to find; its age says
+        how long ago that was."""
         self._bus = bus
         self._subjects = subjects
         self._clock = clock
         self._registration = registration
         self._state = state
+        self._state_file = state_file
         self._beats = self._lost = 0
         self._changed = asyncio.Event()
         self._beating: list[asyncio.Task[None]] = []
@@ -48,8 +54,14 @@ class Heart:
             self._changed.set()
 
     async def start(self) -> None:
-        """The first beat is out when it returns."""
-        await self._beat()
+        """The first beat is out when it returns. Raises SettingsError when the state file can't
+        be written."""
+        try:
+            await self._beat()
+        except OSError as error:
+            raise SettingsError(
+                f"MOONPOOL_STATE_FILE={self._state_file!r}: {error.strerror}"
+            ) from error
         self._beating = [
             background(self._beat_each_second(), "heart"),
             background(self._beat_on_change(), "heart on change"),
@@ -94,6 +106,14 @@ class Heart:
         await self._say(
             self._subjects.heartbeat, encode(Heartbeat(self._registration, self._state))
         )
+        if self._state_file and self._bus.is_connected:
+            self._leave_state()
+
+    def _leave_state(self) -> None:
+        """A few bytes, at once or not at all. Raises OSError."""
+        fresh = Path(f"{self._state_file}.new")
+        fresh.write_text(f"{self._state}\n", encoding="ascii")
+        fresh.replace(self._state_file)
 
     async def _say(self, subject: str, payload: bytes) -> None:
         try:

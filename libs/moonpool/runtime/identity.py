@@ -32,6 +32,12 @@ def host_id(wanted: str) -> str:
     return hashlib.sha256(named.encode()).hexdigest()[:16]
 
 
+def advertise_host(wanted: str) -> str:
+    """`wanted`, where `hostname` stands for this machine's own: names are looked up anew at each
+    connection, so they stay right when the address changes."""
+    return socket.gethostname() if wanted == "hostname" else wanted
+
+
 def _text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii").strip()

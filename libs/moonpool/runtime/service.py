@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from moonpool.bus import NatsBus
+from moonpool.bus import NatsBus, without_password
 from moonpool.messages.errors import Blame, CallerError, MoonpoolError
 from moonpool.runtime.background import FATAL
 from moonpool.runtime.context import ServiceContext, new_context
@@ -101,7 +101,8 @@ async def _supervise(
 
 
 async def _live(role: str, id: str, settings: S, body: Body[S], log: logging.Logger) -> None:
-    log.info("starting", extra={"pid": os.getpid(), "nats": settings.nats_url})
+    shown = ",".join(map(without_password, settings.nats_url.split(",")))
+    log.info("starting", extra={"pid": os.getpid(), "nats": shown})
     bus = await NatsBus.connect(
         settings.nats_url, user=settings.nats_user, password=settings.nats_password, name=id
     )

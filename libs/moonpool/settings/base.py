@@ -29,7 +29,10 @@ class CommonSettings(BaseModel):
     nats_url: str = Field(
         "nats://127.0.0.1:4222", description="The NATS server(s), comma-separated."
     )
-    nats_user: str = Field("", description="User for NATS, when it asks for one.")
+    nats_user: str = Field(
+        "",
+        description="User for NATS, when it asks for one; replies then come on `_INBOX_<user>.>`.",
+    )
     nats_password: str = Field("", description="Password for NATS.")
     mesh: str = Field("mp", description="Subject prefix; several meshes can share one NATS.")
     host_id: str = Field(
@@ -41,6 +44,17 @@ class CommonSettings(BaseModel):
         description="Folder for Unix sockets of the shm transport; empty: one made for this run.",
     )
     listen_host: str = Field("127.0.0.1", description="Address that the tcp transport listens on.")
+    advertise_host: str = Field(
+        "",
+        description="Name or address at which peers reach the tcp transport; `hostname`: this "
+        "machine's host name, which stays right when its address changes; empty: the address "
+        "listened on.",
+    )
+    state_file: str = Field(
+        "",
+        description="File that holds `starting`, `ready` or `draining`, written each second while "
+        "there is a connection to NATS: for health checks; empty: none.",
+    )
     cache_dir: str = Field("", description="Folder for models; empty: ~/.cache/moonpool.")
     log_level: str = Field("info", description="debug, info, warning or error.")
 

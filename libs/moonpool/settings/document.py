@@ -13,7 +13,8 @@ HEAD = """\
 
 Every service reads its settings once, at start, from environment variables. A variable that no
 service knows, or a value that does not fit, stops the start and names itself. `moonpool up` passes
-on what its own environment holds. This page is generated:
+on what its own environment holds. `MOONPOOL_X_FILE` names a file that holds the value of
+`MOONPOOL_X`: for secrets. This page is generated:
 `python -m moonpool.settings.document > docs/configuration.md`.
 """
 

@@ -1,11 +1,14 @@
 """Hearts and members over a bus, on virtual time."""
 
+from pathlib import Path
+
 import pytest
 
 from moonpool.bus import MemoryBroker, MemoryBus
 from moonpool.clock import VirtualClock
 from moonpool.messages.subjects import Subjects
 from moonpool.runtime import Change, Heart, Members
+from moonpool.settings import SettingsError
 from tests.support.registrations import make_registration
 
 SUBJECTS = Subjects()
@@ -64,3 +67,29 @@ async def test_what_is_no_heartbeat_is_counted_and_passed_over() -> None:
         await bus.publish(SUBJECTS.goodbye, b"")
         await clock.advance(0.0)
         assert members.stats()["malformed"] == 2
+
+
+async def test_the_state_file_says_what_the_heart_says_while_it_is_connected(
+    tmp_path: Path,
+) -> None:
+    clock, bus, file = VirtualClock(), MemoryBus(MemoryBroker()), tmp_path / "state"
+    heart = Heart(bus, SUBJECTS, clock, make_registration(), state_file=str(file))
+    async with heart:
+        assert file.read_text() == "starting\n"
+        heart.set_state("ready")
+        await clock.advance(0.0)
+        assert file.read_text() == "ready\n"
+        file.unlink()
+        await clock.advance(1.0)
+        assert file.read_text() == "ready\n"
+        await bus.close()
+        file.unlink()
+        await clock.advance(3.0)
+        assert not file.exists()
+
+
+async def test_a_state_file_that_can_not_be_written_stops_the_start_by_name() -> None:
+    bus = MemoryBus(MemoryBroker())
+    heart = Heart(bus, SUBJECTS, VirtualClock(), make_registration(), state_file="/nowhere/state")
+    with pytest.raises(SettingsError, match="MOONPOOL_STATE_FILE='/nowhere/state'"):
+        await heart.start()

@@ -1,5 +1,7 @@
 """Settings are read once, and a bad one names itself."""
 
+from pathlib import Path
+
 import pytest
 
 from moonpool.settings import (
@@ -43,3 +45,30 @@ def test_settings_can_not_be_changed_after_the_start() -> None:
     settings = load_settings(ConductorSettings, {})
     with pytest.raises(ValueError, match="frozen"):
         settings.slo_ttft_s = 1.0  # type: ignore[misc]
+
+
+def test_a_value_can_come_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("s3cret word\n")
+    environ = {"MOONPOOL_NATS_PASSWORD_FILE": str(tmp_path / "password")}
+    assert load_settings(StoreSettings, environ).nats_password == "s3cret word"
+
+
+def test_a_setting_whose_name_ends_in_file_is_no_reference_to_one() -> None:
+    environ = {"MOONPOOL_STATE_FILE": "/nowhere/state"}
+    assert load_settings(StoreSettings, environ).state_file == "/nowhere/state"
+
+
+def test_a_file_that_is_not_there_names_its_variable() -> None:
+    with pytest.raises(SettingsError, match="MOONPOOL_SECRET_FILE='/nowhere'"):
+        load_settings(GatewaySettings, {"MOONPOOL_SECRET_FILE": "/nowhere"})
+
+
+def test_a_value_given_twice_is_refused() -> None:
+    environ = {"MOONPOOL_SECRET_FILE": "/nowhere", "MOONPOOL_SECRET": "a"}
+    with pytest.raises(SettingsError, match="both set"):
+        load_settings(GatewaySettings, environ)
+
+
+def test_a_file_for_an_unknown_setting_stops_the_start_by_name() -> None:
+    with pytest.raises(SettingsError, match="MOONPOOL_NONSENSE_FILE"):
+        load_settings(GatewaySettings, {"MOONPOOL_NONSENSE_FILE": "/nowhere"})
