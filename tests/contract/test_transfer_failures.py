@@ -420,7 +420,7 @@ async def test_withdraw_says_so_when_a_peer_does_not_let_go(tmp_path: Path) -> N
             with pytest.raises(TransferTimeout):
                 await theirs.withdraw(msgspec.json.decode(grant, type=RegionGrant), timeout_s=0.2)
             child.signal(signal.SIGCONT)
-            await until(lambda: near._table.notifier.unconfirmed(1, None) == 0)
+            await until(lambda: near._table.notifiers[0].unconfirmed(1, None) == 0)
             await theirs.unregister()
     finally:
         await near.close()

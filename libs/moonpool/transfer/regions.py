@@ -94,23 +94,13 @@ class LocalRegion:
 
 
 class Notifier(Protocol):
-    """Tells peers that mapped our memory that it is withdrawn."""
+    """Tells peers that reach our memory by themselves that it is withdrawn."""
 
     def announce(self, region: int, key: bytes | None) -> None:
         """Withdraws one grant, or with None all of a region. Never blocks."""
 
     def unconfirmed(self, region: int, key: bytes | None) -> int:
         """Peers that may still copy."""
-
-
-class NobodyMapped:
-    """The Notifier of an engine whose memory no peer can map."""
-
-    def announce(self, region: int, key: bytes | None) -> None:
-        pass
-
-    def unconfirmed(self, region: int, key: bytes | None) -> int:
-        return 0
 
 
 class RegionTable:
@@ -121,7 +111,7 @@ class RegionTable:
         self.epoch = epoch
         self.host_id = host_id
         self.endpoints: list[Endpoint] = []
-        self.notifier: Notifier = NobodyMapped()
+        self.notifiers: list[Notifier] = []  # of transports whose peers do without us
         self.refusals = 0
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -234,7 +224,11 @@ class RegionTable:
             if region.issued.pop(key, None) is None:
                 return
             self._cut_and_wait(lambda held: held.region is region and held.key == key, region)
-        self.notifier.announce(region.id, key)
+        self._announce(region, key)
+
+    def _announce(self, region: LocalRegion, key: bytes | None) -> None:
+        for notifier in self.notifiers:
+            notifier.announce(region.id, key)
 
     def _cut_and_wait(self, mine: Callable[[Pass], bool], region: LocalRegion) -> None:
         """With the lock held: cuts and waits until those threads have left."""
@@ -254,14 +248,14 @@ class RegionTable:
     def _unconfirmed(self, region: LocalRegion, key: bytes | None) -> int:
         with self._lock:
             here = sum(1 for p in region.inside if key is None or p.key == key)
-        return here + self.notifier.unconfirmed(region.id, key)
+        return here + sum(n.unconfirmed(region.id, key) for n in self.notifiers)
 
     async def unregister(self, region: LocalRegion, timeout_s: float) -> None:
         with self._lock:
             region.closing = True
             region.issued.clear()
             self._regions.pop(region.id, None)
-        self.notifier.announce(region.id, None)
+        self._announce(region, None)
         try:
             await self.wait_gone(region, None, timeout_s)
         except TransferTimeout:

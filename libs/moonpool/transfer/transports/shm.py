@@ -37,7 +37,7 @@ class ShmTransport:
         if not self._path.parent.is_dir():
             raise BadTransfer(f"run_dir {self._path.parent} does not exist")
         self._owner.listen()
-        self._around.table.notifier = self._owner
+        self._around.table.notifiers.append(self._owner)
         return [Endpoint(self.name, str(self._path))]
 
     def path(self, grant: RegionGrant, endpoint: Endpoint) -> ShmLink | None:
