@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import nats
 import numpy as np
+from nats.aio.msg import Msg
 
 from bench.e2e.asking import Asker
 from bench.e2e.direct import DirectEngine
@@ -119,7 +120,7 @@ async def gateway_overhead(
     seen_s: list[float] = []
     client = await nats.connect(nats_url)
 
-    async def note(_: nats.aio.msg.Msg) -> None:
+    async def note(_: Msg) -> None:
         seen_s.append(time.perf_counter())
 
     await client.subscribe("mp.conductor.plan", cb=note)
