@@ -39,5 +39,4 @@ class Reference:
         return ids
 
     def text(self, tokens: Sequence[int]) -> str:
-        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
-        return text
+        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))

@@ -4,6 +4,7 @@ import random
 
 import pytest
 import xxhash
+
 from moonpool.kv.checksum import CHECKSUM_BYTES, bad_chunks, chunk_checksums
 
 
