@@ -20,7 +20,16 @@ from moonpool.transfer import (
     TransferCancelled,
     TransferRequest,
 )
-from tests.contract.transfer_wiring import WIRINGS, Pair, array, fill, make_pair, read, write
+from tests.contract.transfer_wiring import (
+    WIRINGS,
+    Pair,
+    array,
+    fill,
+    kinds,
+    make_pair,
+    read,
+    write,
+)
 
 MIB = 1 << 20
 LENGTH = 4 * MIB
@@ -288,7 +297,7 @@ async def test_what_moved_is_counted_by_transport_and_direction(pair: Pair) -> N
     near, far = pair.near.allocate(1000), pair.far.allocate(1000)
     remote = pair.near.open(far.grant("rw"))
     await pair.near.submit([read(near, remote, 600), write(near, remote, 400)])
-    name = "shm" if pair.wiring == "shm" else "tcp"
+    (name,) = kinds(pair.wiring)
     stats = pair.near.stats()
     assert stats[f"{name}.read.bytes"] == 600
     assert stats[f"{name}.write.bytes"] == 400

@@ -28,6 +28,7 @@ from moonpool.transfer import (
 )
 from tests.contract.transfer_wiring import (
     HOSTS,
+    PATIENCE,
     WIRINGS,
     array,
     fill,
@@ -84,7 +85,7 @@ async def test_a_peer_killed_in_the_middle_is_lost_within_moments(
         child.signal(signal.SIGKILL)
         started_s = time.monotonic()
         ends = [await _end(batch) for batch in batches]
-        assert time.monotonic() - started_s < 3.0
+        assert time.monotonic() - started_s < 3.0 * PATIENCE
         assert isinstance(ends[-1], PeerLost)
         with pytest.raises(PeerLost):
             await near.submit([ask(local, remote, 10)])
@@ -120,7 +121,7 @@ async def test_a_stopped_peer_costs_its_deadline_and_no_more(wiring: str, tmp_pa
             started_s = time.monotonic()
             with pytest.raises(TransferTimeout):
                 await near.submit([read(local, remote, MIB)], deadline_s=0.4)
-            assert 0.35 < time.monotonic() - started_s < 1.5
+            assert 0.35 < time.monotonic() - started_s < 1.5 * PATIENCE
             child.signal(signal.SIGCONT)
             await near.submit([read(local, remote, MIB)])
         finally:
@@ -157,11 +158,13 @@ async def test_one_dead_peer_does_not_slow_the_others(
         await near.submit([read(local, target, MIB)])
         sick.signal(signal.SIGSTOP)
         hopeless = near.open(sick.grant)
-        stuck = [near.submit([read(local, hopeless, MIB)], deadline_s=2.0) for _ in range(50)]
+        stuck = [
+            near.submit([read(local, hopeless, MIB)], deadline_s=2.0 * PATIENCE) for _ in range(50)
+        ]
         started_s = time.monotonic()
         for _ in range(50):
             await near.submit([read(local, target, MIB)])
-        assert time.monotonic() - started_s < 1.0
+        assert time.monotonic() - started_s < 1.0 * PATIENCE
         assert not any(batch.done for batch in stuck)
         for batch in stuck:
             batch.cancel()

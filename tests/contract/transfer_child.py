@@ -23,6 +23,7 @@ async def main() -> None:
         run_dir=settings["folder"],
         listen_host=settings["host"],
         transports=tuple(settings["transports"]),
+        rdma_device=settings["rdma_device"],
     )
     region = engine.allocate(settings["length"])
     bytes_of = np.frombuffer(region.view, np.uint8)

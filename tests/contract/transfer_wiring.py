@@ -18,13 +18,20 @@ from moonpool.messages.segments import RegionGrant
 from moonpool.transfer import LocalRegion, Op, OpenedGrant, TransferEngine, TransferRequest
 
 ROOT = Path(__file__).resolve().parents[2]
-WIRINGS = ("shm", "tcp4", "tcp6")
-HOSTS = {"shm": "127.0.0.1", "tcp4": "127.0.0.1", "tcp6": "::1"}
+IN_VM = "VM_RANK" in os.environ  # in tests/rdma/vm.sh, where two adapters are, and time is slow
+WIRINGS = ("rdma",) if IN_VM else ("shm", "tcp4", "tcp6")
+HOSTS = {"shm": "127.0.0.1", "tcp4": "127.0.0.1", "tcp6": "::1", "rdma": "127.0.0.1"}
+PATIENCE = 10.0 if IN_VM else 1.0  # times what a fast machine is given
 Bytes = npt.NDArray[np.uint8]
 
 
 def kinds(wiring: str) -> tuple[str, ...]:
-    return ("shm",) if wiring == "shm" else ("tcp",)
+    return (wiring.rstrip("46"),)
+
+
+def adapter(name: str) -> str:
+    """Peers of "near" are at the other end of the wire."""
+    return "rxe0" if name == "near" else "rxe1"
 
 
 async def start_engine(name: str, wiring: str, folder: Path) -> TransferEngine:
@@ -34,6 +41,7 @@ async def start_engine(name: str, wiring: str, folder: Path) -> TransferEngine:
         run_dir=folder,
         listen_host=HOSTS[wiring],
         transports=kinds(wiring),
+        rdma_device=adapter(name) if wiring == "rdma" else "",
     )
 
 
@@ -96,7 +104,7 @@ class Child:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(what.encode() + b"\n")
-        line = await asyncio.wait_for(self._process.stdout.readline(), 10.0)
+        line = await asyncio.wait_for(self._process.stdout.readline(), 10.0 * PATIENCE)
         return line.decode().strip()
 
     def signal(self, number: signal.Signals) -> None:
@@ -106,6 +114,10 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
+
+
+def _python_path() -> list[str]:
+    return [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
 
 
 @contextlib.asynccontextmanager
@@ -118,6 +130,7 @@ async def make_child(
         "folder": str(folder),
         "length": length,
         "transports": (transports or ",".join(kinds(wiring))).split(","),
+        "rdma_device": adapter(name) if wiring == "rdma" else "",
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -125,10 +138,10 @@ async def make_child(
         json.dumps(settings),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "libs")},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "libs"), *_python_path()])},
     )
     assert process.stdout is not None
-    line = await asyncio.wait_for(process.stdout.readline(), 20.0)
+    line = await asyncio.wait_for(process.stdout.readline(), 20.0 * PATIENCE)
     child = Child(process, msgspec.json.decode(line, type=RegionGrant))
     try:
         yield child

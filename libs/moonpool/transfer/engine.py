@@ -28,6 +28,7 @@ from moonpool.transfer.remote import OpenedGrant
 from moonpool.transfer.slices import Slice, cut, one
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.transports.base import Path, Surroundings, Transport, TransportUnavailable
+from moonpool.transfer.transports.rdma import RdmaTransport
 from moonpool.transfer.transports.shm import ShmTransport
 from moonpool.transfer.transports.tcp import TcpTransport
 from moonpool.transfer.wire import RANGES_MAX, refused
@@ -38,8 +39,9 @@ INLINE_RANGES = 64
 JOBS_MAX = 65_536  # slices under way in one engine
 TRIES_PER_PATH = 2
 COLLISIONS_MAX = 32
-KINDS: dict[str, type[ShmTransport] | type[TcpTransport]] = {
+KINDS: dict[str, type[ShmTransport] | type[RdmaTransport] | type[TcpTransport]] = {
     "shm": ShmTransport,
+    "rdma": RdmaTransport,
     "tcp": TcpTransport,
 }
 
@@ -75,10 +77,12 @@ class TransferEngine:
         listen_host: str = "127.0.0.1",
         advertise_host: str = "",
         transports: Sequence[str] = ("shm", "tcp"),
+        rdma_device: str = "",
     ) -> Self:
         """Listens and is ready. `run_dir` must exist; `advertise_host` is what peers connect to
-        when `listen_host` is a wildcard. Raises BadTransfer when the name is taken in `run_dir`,
-        the host cannot be listened on, or a transport is unknown."""
+        when `listen_host` is a wildcard; `rdma_device` names adapters, "device:port:gid" with
+        commas between, all that are active if empty. Raises BadTransfer when the name is taken in
+        `run_dir`, the host cannot be listened on, or a transport is unknown."""
         engine = cls(name, secrets.token_hex(8), host_id)
         around = Surroundings(
             name=name,
@@ -90,6 +94,7 @@ class TransferEngine:
             reporter=engine,
             loop=engine._loop,
             tally=engine._tally,
+            rdma_device=rdma_device,
         )
         try:
             for kind in transports:

@@ -43,6 +43,7 @@ class Surroundings:
     reporter: Reporter
     loop: asyncio.AbstractEventLoop
     tally: Tally
+    rdma_device: str = ""  # which adapters rdma uses, see `rdma_choice`
 
 
 class Path(Protocol):
