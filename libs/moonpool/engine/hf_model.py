@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging as transformers_logging
@@ -54,6 +55,8 @@ def load_hf_model(path: Path, *, dtype: str, device: str) -> LoadedModel:
             local_files_only=True,
             output_loading_info=True,
         )
+    except SafetensorError as error:
+        raise ModelDamaged(f"the weights in {path} cannot be read: {error}") from error
     except (ValueError, ImportError, OSError) as error:
         raise UnsupportedModel(f"transformers cannot load {path}: {error}") from error
     finally:

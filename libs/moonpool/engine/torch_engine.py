@@ -57,6 +57,11 @@ class TorchEngine:
     def device(self) -> str:
         return str(self._loaded.device)
 
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """Per layer, how many tokens back it attends; 0: to all."""
+        return self._shape.windows
+
     def attach_pool(self, blocks: int, buffer: memoryview | None = None) -> None:
         """Takes `buffer` (writable, blocks * block_bytes) as the pool, or allocates one.
 
