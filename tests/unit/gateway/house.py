@@ -1,4 +1,4 @@
-"""A gateway in front of a scripted mesh, on a real port."""
+"""A gateway in front of a scripted mesh."""
 
 import asyncio
 import json
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import httpx2
 import openai
 from fastapi import FastAPI
 
@@ -78,9 +79,14 @@ def pair() -> tuple[Instance, Instance]:
 
 @asynccontextmanager
 async def open_house(
-    *instances: Instance, answer: list[int] | None = None, chat: bool = True, **settings: Any
+    *instances: Instance,
+    answer: list[int] | None = None,
+    chat: bool = True,
+    port: bool = False,
+    **settings: Any,
 ) -> AsyncIterator[House]:
-    """One prefill and one decode, unless others are given."""
+    """One prefill and one decode, unless others are given. Clients call the application directly,
+    or over a real port where a test is about connections."""
     mesh = ScriptedMesh(answer if answer is not None else answer_tokens())
     bus = MemoryBus(mesh.broker)
     context = new_context("gateway", GatewaySettings(**settings), bus, id="g1")
@@ -93,24 +99,46 @@ async def open_house(
     gateway = Gateway(context, members)
     gateway.serve_model(MODEL, tiny_text(chat))
     app = create_app(gateway)
-    server = HttpServer(app, listen("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{server.port}"
-    serving = asyncio.create_task(server.run())
     auditing = asyncio.create_task(gateway.audit.run())
-    async with (
-        members,
-        httpx.AsyncClient(base_url=url, timeout=20.0) as http,
-        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="sk-none", max_retries=0) as sdk,
-    ):
+    async with members, _served(app, port) as (url, http, sdk):
         await mesh.start(*(instances or pair()))
         await until(lambda: not gateway.missing())
         await until(lambda: bool(mesh.broker.streams))
         try:
             yield House(mesh, gateway, app, url, http, sdk)
         finally:
-            await server.stop(serving, 2.0)
             auditing.cancel()
             await asyncio.wait([auditing])
             await gateway.close(2.0)
             await mesh.close()
     await bus.close()
+
+
+@asynccontextmanager
+async def _served(
+    app: FastAPI, port: bool
+) -> AsyncIterator[tuple[str, httpx.AsyncClient, openai.AsyncOpenAI]]:
+    """The application's address, and two clients that reach it."""
+    if not port:
+        url = "http://gateway"
+        direct: Any = httpx.ASGITransport(app=app)
+        like: Any = openai.DefaultAsyncHttpxClient(transport=httpx2.ASGITransport(app=app))
+        async with (
+            httpx.AsyncClient(base_url=url, transport=direct) as http,
+            openai.AsyncOpenAI(
+                base_url=f"{url}/v1", api_key="sk-none", max_retries=0, http_client=like
+            ) as sdk,
+        ):
+            yield url, http, sdk
+        return
+    server = HttpServer(app, listen("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{server.port}"
+    serving = asyncio.create_task(server.run())
+    try:
+        async with (
+            httpx.AsyncClient(base_url=url, timeout=20.0) as http,
+            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="sk-none", max_retries=0) as sdk,
+        ):
+            yield url, http, sdk
+    finally:
+        await server.stop(serving, 2.0)

@@ -17,7 +17,7 @@ HELLO = [{"role": "user", "content": "hello"}]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def house() -> AsyncIterator[House]:
-    async with open_house(body_max_bytes=200_000) as opened:
+    async with open_house(port=True, body_max_bytes=200_000) as opened:
         yield opened
 
 

@@ -109,8 +109,8 @@ def test_leading_spaces_and_byte_fallback_come_out_right() -> None:
     not (default_cache_dir() / "models" / "smollm2-135m-instruct").is_dir(),
     reason="the default model has not been fetched on this machine",
 )
-@pytest.mark.parametrize("text", TEXTS)
-def test_the_default_model_s_text_comes_out_as_it_went_in(text: str) -> None:
+def test_the_default_model_s_text_comes_out_as_it_went_in() -> None:
     model = load_text_model(default_cache_dir() / "models" / "smollm2-135m-instruct")
-    ids = model.encode(text, special=False).tolist()
-    assert "".join(stream(model.detokenizer(), ids)) == text
+    for text in TEXTS:
+        ids = model.encode(text, special=False).tolist()
+        assert "".join(stream(model.detokenizer(), ids)) == text

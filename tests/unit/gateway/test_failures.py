@@ -186,7 +186,7 @@ async def test_an_error_for_good_is_not_tried_elsewhere() -> None:
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("before", [0, 4])
 async def test_a_client_that_goes_frees_everything(stream: bool, before: int) -> None:
-    async with open_house() as house:
+    async with open_house(port=True) as house:
         prefill, decode = house.mesh.instances["p1"], house.mesh.instances["d1"]
         (prefill if before == 0 else decode).stalls_before = before
         async with httpx.AsyncClient(base_url=house.url) as client:
@@ -205,7 +205,7 @@ async def test_a_client_that_goes_frees_everything(stream: bool, before: int) ->
 
 
 async def test_half_of_many_clients_go_and_the_others_get_their_answers() -> None:
-    async with open_house() as house:
+    async with open_house(port=True) as house:
         house.mesh.instances["d1"].token_wait_s = 0.01
 
         async def one(goes: bool) -> str:

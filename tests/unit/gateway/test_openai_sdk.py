@@ -29,7 +29,7 @@ async def test_a_chat_is_answered_whole() -> None:
 
 
 async def test_a_chat_streams_role_text_reason_and_usage_in_this_order() -> None:
-    async with open_house() as house:
+    async with open_house(port=True) as house:
         stream = await house.sdk.chat.completions.create(
             model=MODEL,
             messages=HELLO,
@@ -127,7 +127,7 @@ async def test_log_probabilities_of_a_streamed_completion_come_with_its_text() -
 
 
 async def test_models_are_listed_and_found() -> None:
-    async with open_house() as house:
+    async with open_house(port=True) as house:
         listed = [model.id async for model in house.sdk.models.list()]
         assert listed == [MODEL]
         assert (await house.sdk.models.retrieve(MODEL)).owned_by == "moonpool"
@@ -155,7 +155,7 @@ async def test_a_refusal_raises_rate_limit_with_reason_and_retry_after(code: str
 
 
 async def test_an_error_in_mid_stream_is_one_event_that_the_client_raises() -> None:
-    async with open_house() as house:
+    async with open_house(port=True) as house:
         decode = house.mesh.instances["d1"]
         decode.fails_before = 3
         decode.failure = ErrorInfo("boom", Blame.BUG, "something broke for good")
