@@ -13,6 +13,7 @@ from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer.errors import BadTransfer
 from moonpool.transfer.transports.base import Surroundings
 from moonpool.transfer.transports.joining import join_all
+from moonpool.transfer.transports.rdma_choice import parse_choices
 from moonpool.transfer.transports.rdma_device import Device, open_devices
 from moonpool.transfer.transports.rdma_owner import RdmaOwner
 from moonpool.transfer.transports.rdma_path import RdmaPath
@@ -36,7 +37,8 @@ class RdmaTransport:
         """One endpoint per adapter. Raises TransportUnavailable without pyverbs or an adapter,
         BadTransfer when the host or an adapter's address is none of ours."""
         around = self._around
-        self._devices = open_devices(load(), around.rdma_device)
+        choices = parse_choices(around.rdma_device)
+        self._devices = open_devices(load(), choices)
         host = around.listen_host.strip("[]")
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -7,7 +7,7 @@ from typing import Any
 
 from moonpool.transfer.errors import BadTransfer
 from moonpool.transfer.transports.base import TransportUnavailable
-from moonpool.transfer.transports.rdma_choice import Choice, Gid, best_gid, parse_choices
+from moonpool.transfer.transports.rdma_choice import Choice, Gid, best_gid
 from moonpool.transfer.transports.rdma_memory import MemoryCache
 from moonpool.transfer.transports.rdma_verbs import Verbs
 
@@ -112,11 +112,10 @@ def _event_fds() -> set[int]:
     return out
 
 
-def open_devices(verbs: Verbs, wanted: str) -> list[Device]:
-    """The adapters that `wanted` names (see `parse_choices`), or all with an active port. Raises
-    TransportUnavailable, BadTransfer."""
+def open_devices(verbs: Verbs, choices: list[Choice]) -> list[Device]:
+    """The adapters chosen, or all with an active port when none is. Raises TransportUnavailable,
+    BadTransfer."""
     names = _names(verbs)
-    choices = parse_choices(wanted)
     for choice in choices:
         if choice.device not in names:
             known = ", ".join(names) or "none"

@@ -13,7 +13,6 @@ import threading
 import time
 
 from moonpool.messages.errors import BugError, MoonpoolError
-from moonpool.messages.segments import RegionGrant
 from moonpool.transfer.base import Op
 from moonpool.transfer.errors import PeerLost, TransferBusy
 from moonpool.transfer.job import Job, PathFailed
@@ -23,6 +22,7 @@ from moonpool.transfer.transports.base import Reporter
 from moonpool.transfer.transports.rdma_chain import Chain
 from moonpool.transfer.transports.rdma_control import Control
 from moonpool.transfer.transports.rdma_device import Device
+from moonpool.transfer.transports.rdma_grants import Grants, ask_of
 from moonpool.transfer.transports.rdma_link import QUEUES, Link, LinkBroken, LinkRefused
 from moonpool.transfer.transports.rdma_patience import Patience, Rest
 from moonpool.transfer.transports.rdma_wire import Ask, Granted, Withdrawn
@@ -31,7 +31,6 @@ from moonpool.transfer.wire import BadFrame, Status, error_of, refused
 HANDSHAKE_S = 5.0
 IDLE_S = 30.0  # a link without work closes
 FLYING_BYTES_MAX = 32 << 20  # of one link: what is posted can no longer be overtaken
-GRANTS_MAX = 4096  # of a link, before it forgets those that have expired
 
 
 class RdmaPath:
@@ -66,8 +65,7 @@ class RdmaPath:
         # Of the thread.
         self._link: Link | None = None
         self._poller: select.poll
-        self._granted: dict[Ask, tuple[Granted, float]] = {}  # until when (unix time, 0: no end)
-        self._asked: dict[Ask, list[Job]] = {}
+        self._grants = Grants()
 
     # On the loop.
 
@@ -205,14 +203,10 @@ class RdmaPath:
         ask = ask_of(job.remote.grant)
         if self._link is None and not self._connect(job, ask, chain):
             return
-        found = self._granted.get(ask)
-        if found is not None and (not found[1] or time.time() < found[1]):
-            self._fly(job, found[0])
-            return
-        waiting = self._asked.setdefault(ask, [])
-        waiting[:] = [j for j in waiting if not j.claimed]
-        waiting.append(job)
-        if len(waiting) == 1 and self._link is not None:
+        granted = self._grants.find(ask)
+        if granted is not None:
+            self._fly(job, granted)
+        elif self._grants.park(ask, job) and self._link is not None:
             self._link.ask(ask)
 
     def _connect(self, job: Job, ask: Ask, chain: Chain) -> bool:
@@ -239,7 +233,7 @@ class RdmaPath:
         self._poller.register(link.control, select.POLLIN)
         if link.event_fd >= 0:
             self._poller.register(link.event_fd, select.POLLIN)
-        self._remember(granted, job.remote.grant.expires_unix_s)
+        self._grants.remember(granted, job.remote.grant.expires_unix_s)
         return True
 
     def _new_link(self, chain: Chain) -> Link:
@@ -281,13 +275,6 @@ class RdmaPath:
         if status in (Status.NOT_SHAREABLE, Status.BUSY):
             return PathFailed(PeerLost(f"{self._peer} does not share this over rdma now"))
         return error_of(status, self._peer)
-
-    def _remember(self, granted: Granted, expires_unix_s: float) -> None:
-        if len(self._granted) >= GRANTS_MAX:
-            now_s = time.time()
-            kept = {a: g for a, g in self._granted.items() if not g[1] or g[1] > now_s}
-            self._granted = kept if len(kept) < GRANTS_MAX else {}
-        self._granted[granted.ask] = (granted, expires_unix_s)
 
     def _fly(self, job: Job, granted: Granted) -> None:
         assert self._link is not None
@@ -332,16 +319,13 @@ class RdmaPath:
             link.take_event()
         if link.control.fileno() in ready:
             self._hear(link)
-        if not ready and not link.flights and not self._asked:
+        if not ready and not link.flights and not self._grants.asked:
             self._drop_link(PathFailed(PeerLost("idle")), None)
 
     def _hear(self, link: Link) -> None:
         for message in link.heard():
             if isinstance(message, Withdrawn):
-                gone = [a for a in self._granted if a.region == message.region]
-                for ask in gone:
-                    if message.key in (b"", ask.key):
-                        del self._granted[ask]
+                self._grants.withdraw(message)
             elif isinstance(message, Granted):
                 self._answered(message)
             else:
@@ -350,13 +334,14 @@ class RdmaPath:
     def _answered(self, granted: Granted) -> None:
         if granted.status == Status.OK and len(granted.keys) != QUEUES:
             raise LinkBroken("the peer gave too few keys")
-        jobs = [job for job in self._asked.pop(granted.ask, []) if not job.claimed]
+        jobs = self._grants.answered(granted)
         if granted.status != Status.OK:
-            self._granted.pop(granted.ask, None)
+            self._grants.forget(granted.ask)
             for job in jobs:
                 self._end_waiting(job, self._refusal(granted))
             return
-        self._remember(granted, jobs[0].remote.grant.expires_unix_s if jobs else time.time())
+        if jobs:
+            self._grants.remember(granted, jobs[0].remote.grant.expires_unix_s)
         with self._lock:
             for job in reversed(jobs):
                 self._lanes.put_back(job, job.priority, time.monotonic())
@@ -381,14 +366,13 @@ class RdmaPath:
             self._poller.unregister(link.event_fd)
         with self._lock:
             self._sock = None
-        asked, self._asked = self._asked, {}
-        self._granted.clear()
+        waiting = list(self._grants.clear())
         for flight in link.close():
             if culprit is not None and flight.job is not culprit and isinstance(error, PathFailed):
                 self._end(flight.job, PathFailed(error.cause, collateral=True))
             else:
                 self._end(flight.job, error)
-        for job in [job for jobs in asked.values() for job in jobs]:
+        for job in waiting:
             self._end_waiting(job, error)
 
     def _end_waiting(self, job: Job, error: Exception) -> None:
@@ -397,7 +381,3 @@ class RdmaPath:
 
     def _end(self, job: Job, error: Exception | None) -> None:
         self._reporter.report_from_thread(job, error, self.name)
-
-
-def ask_of(grant: RegionGrant) -> Ask:
-    return Ask(grant.region, grant.key, grant.offset, grant.length)

@@ -42,6 +42,7 @@ from moonpool.transfer.wire import (
     unpack_hello,
 )
 
+_Range = tuple[bytes, int, int]  # key, offset, length: what was asked for is what was checked
 ATTACHED_MAX = 4096  # attachments of a link before expired ones are swept out
 
 
@@ -98,9 +99,9 @@ class ShmLink:
         self._lock = threading.Lock()  # over the socket, attachments and their counts
         self._connection: Connection | None = None
         self._failed: MoonpoolError | None = None  # why the connection of now is no good
-        self._attached: dict[bytes, Attachment] = {}
+        self._attached: dict[_Range, Attachment] = {}
         self._mapped: dict[tuple[int, bool], Memory] = {}  # by region and writable
-        self._waiting: dict[bytes, list[Job]] = {}  # for the answer to an attach, by key
+        self._waiting: dict[_Range, list[Job]] = {}  # for the answer to an attach
         self._arrived: list[tuple[bytes, list[int]]] = []  # read by a thread, for the loop
         self._to_confirm: list[Message] = []  # withdrawn while copies ran
 
@@ -109,14 +110,15 @@ class ShmLink:
     def start(self, job: Job) -> None:
         """Takes the job. Never blocks longer than one small copy."""
         grant = job.remote.grant
-        attachment = self._attached.get(grant.key)
+        range_ = (grant.key, grant.offset, grant.length)
+        attachment = self._attached.get(range_)
         if attachment is not None and _fresh(attachment):
             self._run(job, attachment)
             return
         if attachment is not None and attachment.withdrawn:
             self._reporter.report(job, refused(grant.segment, "unknown"), self.name)
             return
-        asked = self._waiting.setdefault(grant.key, [])
+        asked = self._waiting.setdefault(range_, [])
         asked.append(job)
         if len(asked) == 1:
             self._ask(grant)
@@ -171,14 +173,15 @@ class ShmLink:
 
     def _answered(self, answer: Message, fds: list[int]) -> None:
         """The owner's word on one attach: its jobs run, are refused, or go another way."""
-        jobs = self._waiting.pop(answer.key, [])
+        range_ = (answer.key, answer.offset, answer.length)
+        jobs = self._waiting.pop(range_, [])
         live = [job for job in jobs if not job.claimed]
         if not live:
             if answer.status is Status.OK and jobs:
                 self._attach(answer, fds, jobs[0].remote.grant)
             return
         if answer.status is not Status.OK:
-            self._attached.pop(answer.key, None)
+            self._attached.pop(range_, None)
             self._refuse(live, answer.status)
             return
         attachment = self._attach(answer, fds, live[0].remote.grant)
@@ -201,12 +204,12 @@ class ShmLink:
 
     def _attach(self, answer: Message, fds: list[int], grant: RegionGrant) -> Attachment | None:
         writable = "w" in answer.rights
-        if len(fds) != 1 or grant.offset + grant.length > answer.length:
+        if len(fds) != 1 or answer.offset + answer.length > answer.size:
             return None
         memory = self._mapped.get((answer.region, writable))
         if memory is None:
             try:
-                memory = map_peer(fds[0], answer.length, writable=writable)
+                memory = map_peer(fds[0], answer.size, writable=writable)
             except OSError:
                 return None
             self._mapped[(answer.region, writable)] = memory
@@ -223,7 +226,7 @@ class ShmLink:
             grant.expires_unix_s,
         )
         with self._lock:
-            self._attached[answer.key] = attachment
+            self._attached[(answer.key, answer.offset, answer.length)] = attachment
         return attachment
 
     def _sweep(self) -> None:
@@ -257,6 +260,11 @@ class ShmLink:
             self._report_waiting(job, final or PathFailed(reason))
 
     def close(self) -> None:
+        """No job is left; what the owner still says is dropped."""
+        with self._lock:
+            unread, self._arrived = self._arrived, []
+        for fd in [fd for _, fds in unread for fd in fds]:
+            os.close(fd)
         self._lose(PeerLost("the transfer engine is closed"))
 
     @property

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 from moonpool.transfer.errors import GrantRefused
@@ -118,7 +119,7 @@ class ShmOwner:
         if region.memory.fd < 0:
             self._answer(peer, ask, Status.NOT_SHAREABLE)
             return
-        reply = Message(Kind.ATTACHED, ask.region, ask.key, length=region.length, rights=rights)
+        reply = replace(ask, kind=Kind.ATTACHED, size=region.length, rights=rights)
         writable = "w" in rights
         fd = region.memory.fd if writable else readonly_fd(region.memory.fd)
         try:
@@ -131,8 +132,7 @@ class ShmOwner:
                 os.close(fd)
 
     def _answer(self, peer: _Peer, ask: Message, status: Status) -> None:
-        peer.attached.discard((ask.region, ask.key))
-        self._send(peer, Message(Kind.ATTACHED, ask.region, ask.key, status=status).pack())
+        self._send(peer, replace(ask, kind=Kind.ATTACHED, status=status, rights="").pack())
 
     def _send(self, peer: _Peer, data: bytes, fd: int = -1) -> None:
         """A peer that does not read is hung up on: it will see the end of file before it could

@@ -3,8 +3,8 @@
     client                      owner
     Hello(epoch)            ->
                             <-  Hello(status, epoch)
-    ATTACH(region, key)     ->
-                            <-  ATTACHED(status, rights, region length) + descriptor
+    ATTACH(region, key, range) ->
+                            <-  ATTACHED(the same, status, rights, region size) + descriptor
                             <-  WITHDRAWN(region, key or zeros for all keys)
     CONFIRMED(region, key)  ->      no copy under it runs any more
 
@@ -19,7 +19,7 @@ from moonpool.transfer.wire import KEY_BYTES, MAGIC, VERSION, BadFrame, Status
 
 ALL_KEYS = bytes(KEY_BYTES)
 MESSAGE_BYTES_MAX = 128
-_MESSAGE = struct.Struct("<4sBBBBQQQ16s")
+_MESSAGE = struct.Struct("<4sBBBBQQQQ16s")
 MESSAGE_BYTES = _MESSAGE.size
 
 
@@ -38,8 +38,9 @@ class Message:
     kind: Kind
     region: int
     key: bytes
-    offset: int = 0  # ATTACH: of the grant
-    length: int = 0  # ATTACH: of the grant; ATTACHED: of the region
+    offset: int = 0  # ATTACH, ATTACHED: the grant's range, as its holder sees it
+    length: int = 0
+    size: int = 0  # ATTACHED: of the region
     status: Status = Status.OK
     rights: str = ""
 
@@ -53,6 +54,7 @@ class Message:
             self.region,
             self.offset,
             self.length,
+            self.size,
             self.key,
         )
 
@@ -61,10 +63,12 @@ def unpack(data: bytes) -> Message:
     """Raises BadFrame."""
     if len(data) != MESSAGE_BYTES:
         raise BadFrame(f"message of {len(data)} bytes")
-    magic, version, kind, status, rights, region, offset, length, key = _MESSAGE.unpack(data)
+    magic, version, kind, status, rights, region, offset, length, size, key = _MESSAGE.unpack(data)
     if magic != MAGIC or version != VERSION or rights >= len(RIGHTS):
         raise BadFrame("not our magic or version")
     try:
-        return Message(Kind(kind), region, key, offset, length, Status(status), RIGHTS[rights])
+        return Message(
+            Kind(kind), region, key, offset, length, size, Status(status), RIGHTS[rights]
+        )
     except ValueError as error:
         raise BadFrame(str(error)) from error
