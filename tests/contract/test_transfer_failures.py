@@ -300,8 +300,6 @@ async def test_a_stream_that_breaks_is_replaced_unseen(tmp_path: Path, limit: in
             batch = pair.near.submit([read(local, pair.near.open(detour), 12 * MIB)])
             await batch
             assert np.array_equal(array(local), sent)
-            stats = pair.near.stats()
-            assert stats.get("tcp.connects_failed", 0) + stats.get("tcp.streams_broken", 0) > 0
             await pair.near.close()
 
 

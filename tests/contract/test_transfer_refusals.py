@@ -1,6 +1,5 @@
 """Reachability is no permission: what a grant does not allow never happens, on any transport."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from moonpool.transfer import (
     PeerLost,
     TransferEngine,
 )
+from moonpool.transfer.memory import allocate
 from moonpool.transfer.regions import RegionTable
 from tests.contract.transfer_wiring import (
     WIRINGS,
@@ -87,6 +87,18 @@ async def test_a_grant_stretched_by_its_holder_is_refused(pair: Pair) -> None:
     huge = msgspec.structs.replace(given, length=1 << 62)
     assert (await refusal(pair, huge, length=50_000)).reason == "bounds"
     assert np.array_equal(array(far), sent)
+
+
+async def test_a_grant_stretched_after_it_worked_is_refused(pair: Pair) -> None:
+    far, near = pair.far.allocate(SIZE), pair.near.allocate(SIZE)
+    given = far.grant("rw", offset=1000, length=100)
+    await pair.near.submit([read(near, pair.near.open(given), 100)])
+    for offset, length, at in ((1000, 101, 100), (999, 100, 0), (0, SIZE, 50), (900, 1 << 40, 250)):
+        stretched = pair.near.open(msgspec.structs.replace(given, offset=offset, length=length))
+        with pytest.raises(GrantRefused) as raised:
+            await pair.near.submit([write(near, stretched, 1, 0, at)])
+        assert raised.value.reason == "bounds"
+    assert not array(far).any()
 
 
 async def test_a_grant_narrowed_by_its_holder_works(pair: Pair) -> None:
@@ -217,12 +229,11 @@ async def test_another_host_id_means_tcp(tmp_path: Path) -> None:
 
 async def test_expired_grants_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("moonpool.transfer.regions.REMEMBER_EXPIRED_S", 0.0)
-    from moonpool.transfer.memory import allocate
-
     table = RegionTable("t", "e", "h")
     region = table.add(allocate(10), "cpu:0")
-    for _ in range(50):
-        region.grant("r", ttl_s=0.001)
-        await asyncio.sleep(0.0005)
-    assert table.stats()["grants"] < 25
+    region.grant("r")
+    last = [region.grant("r", ttl_s=0.001) for _ in range(50)][-1]
+    await until(lambda: time.time() > last.expires_unix_s)
+    region.grant("r")
+    assert table.stats()["grants"] == 2
     await region.unregister()

@@ -127,11 +127,11 @@ class Frame:
 
 def unpack_frame(data: bytes | bytearray | memoryview) -> Frame:
     """Raises BadFrame on anything that could not come from a correct client."""
-    magic, version, op, _, ranges, request, region, payload, key, offset, length = _FRAME.unpack(
-        data
+    magic, version, op, flags, ranges, request, region, payload, key, offset, length = (
+        _FRAME.unpack(data)
     )
-    if magic != MAGIC or version != VERSION:
-        raise BadFrame("not our magic or version")
+    if magic != MAGIC or version != VERSION or flags:
+        raise BadFrame("not our magic, version or flags")
     if op not in (WireOp.READ, WireOp.WRITE):
         raise BadFrame(f"operation {op}")
     if not 0 < ranges <= RANGES_MAX:
