@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from moonpool.messages.ids import InstanceId
 from moonpool.messages.plan import PlanRequest
 from moonpool.messages.registry import ModelRecord
 
@@ -14,7 +13,6 @@ class Demand:
     prompt_tokens: int  # >= 1
     block_tokens: int
     block_bytes: int
-    exclude: frozenset[InstanceId]
     slo_ttft_s: float  # > 0
     slo_tbt_s: float  # > 0
 
@@ -27,7 +25,6 @@ class Demand:
             prompt_tokens=max(1, request.prompt_tokens),
             block_tokens=model.block_tokens,
             block_bytes=model.block_bytes,
-            exclude=frozenset(request.exclude),
             slo_ttft_s=request.slo_ttft_s or slo_ttft_s,
             slo_tbt_s=request.slo_tbt_s or slo_tbt_s,
         )
