@@ -4,5 +4,3 @@ Gateways ask it for plans; instances and nodes tell it what they hold and how bu
 core (all but `shell.py`, `fetcher.py`, `prober.py` and `__main__.py`) has no I/O and no clock, so
 that the simulator runs the very code that serves. It never touches a block's bytes.
 """
-
-__all__: list[str] = []
