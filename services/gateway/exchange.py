@@ -84,7 +84,12 @@ class Exchange(Response):
         self._request_id = self._account.request_id = prepared.job.request
         with request_scope(prepared.job.request):
             flight = Flight(self._gateway.mesh, prepared.job, prepared.limits, self._account)
-            answer = Answer(prepared.text.detokenizer(), body.stop or (), body.min_tokens or 0)
+            answer = Answer(
+                prepared.text.detokenizer(),
+                body.stop or (),
+                body.min_tokens or 0,
+                bool(body.return_token_ids),
+            )
             reader = Reader(flight, answer, self._account, self._gateway)
             shape = self._shape(prepared)
             async with flight:
@@ -147,7 +152,7 @@ class Exchange(Response):
             "system_fingerprint": f"fp_{job.fingerprint.hex()[:12]}",
         }
         kind = ChatShape if isinstance(body, ChatBody) else CompletionShape
-        return kind(head, text.spell, body.include_usage)
+        return kind(head, text.spell, body.include_usage, bool(body.return_token_ids))
 
     def _usage(self) -> dict[str, Any]:
         account = self._account

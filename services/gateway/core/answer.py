@@ -10,23 +10,30 @@ from services.gateway.core.stops import StopMatcher
 
 @dataclass(slots=True)
 class Piece:
-    """What may be shown now, with the tokens that it came from when log probabilities go along."""
+    """What may be shown now, with the tokens it came from when they or their logprobs are asked."""
 
     text: str = ""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)  # one per token, or none at all
 
     def __bool__(self) -> bool:
-        return bool(self.text or self.logprobs)
+        return bool(self.text or self.tokens)
 
 
 class Answer:
     """Text of one answer. Stop strings count only from the token after `min_tokens` on."""
 
-    def __init__(self, detokenizer: Detokenizer, stops: Sequence[str], min_tokens: int) -> None:
+    def __init__(
+        self,
+        detokenizer: Detokenizer,
+        stops: Sequence[str],
+        min_tokens: int,
+        with_tokens: bool = False,
+    ) -> None:
         self._detokenizer = detokenizer
         self._matcher = StopMatcher(stops)
         self._min_tokens = min_tokens
+        self._with_tokens = with_tokens
         self.tokens = 0  # taken so far; those behind a stop string are not
         self._waiting = Piece()  # tokens whose text is held back
 
@@ -51,8 +58,9 @@ class Answer:
             if self.tokens > self._min_tokens:
                 text = self._matcher.push(text)
             shown.append(text)
-            if logprobs:
+            if logprobs or self._with_tokens:
                 self._waiting.tokens.append(token)
+            if logprobs:
                 self._waiting.logprobs.append(logprobs[at])
         text = "".join(shown)
         return self._release(text) if text or self.stopped else Piece()

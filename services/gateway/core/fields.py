@@ -137,6 +137,7 @@ class CommonBody(BaseModel):
     max_tokens: Annotated[int, Field(ge=1, le=INT_MAX)] | None = None
     min_tokens: Annotated[int, Field(ge=0, le=INT_MAX)] | None = None
     ignore_eos: bool | None = None
+    return_token_ids: bool | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=SALT_CHARS_MAX)] | None = None
     user: str | None = None
 

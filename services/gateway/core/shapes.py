@@ -58,7 +58,9 @@ class _Frame:
         kinds: tuple[str, str],  # object names: whole, chunk
         spell: Spell,
         with_usage: bool,
+        with_ids: bool,
     ) -> None:
+        self._with_ids = with_ids
         self._head = head
         self._kinds = kinds
         self._spell = spell
@@ -76,44 +78,57 @@ class _Frame:
     def totals(self, usage: dict[str, Any]) -> bytes:
         return event(self._chunk([]) | {"usage": usage})
 
+    def _choice(
+        self, name: str, value: Any, logprobs: Any, finish: str | None, pieces: list[Piece]
+    ) -> dict[str, Any]:
+        choice = {"index": 0, name: value, "logprobs": logprobs, "finish_reason": finish}
+        if self._with_ids:
+            choice["token_ids"] = [token for piece in pieces for token in piece.tokens]
+        return choice
+
     def _whole(self, choice: dict[str, Any], usage: dict[str, Any]) -> bytes:
         named = self._head | {"object": self._kinds[0], "choices": [choice], "usage": usage}
         return _json(named)
 
 
 class ChatShape(_Frame):
-    def __init__(self, head: dict[str, Any], spell: Spell, with_usage: bool) -> None:
-        super().__init__(head, ("chat.completion", "chat.completion.chunk"), spell, with_usage)
+    def __init__(
+        self, head: dict[str, Any], spell: Spell, with_usage: bool, with_ids: bool = False
+    ) -> None:
+        kinds = ("chat.completion", "chat.completion.chunk")
+        super().__init__(head, kinds, spell, with_usage, with_ids)
 
     def first(self) -> bytes:
         delta = {"role": "assistant", "content": ""}
-        return self._one(_json(_choice("delta", delta, None, None)))
+        return self._one(_json(self._choice("delta", delta, None, None, [])))
 
     def piece(self, piece: Piece) -> bytes:
-        if not piece.logprobs:
+        if not piece.tokens:
             return self._one(
                 b'{"index":0,"delta":{"content":'
                 + _json(piece.text)
                 + b'},"logprobs":null,"finish_reason":null}'
             )
         logprobs = self._logprobs([piece])
-        return self._one(_json(_choice("delta", {"content": piece.text}, logprobs, None)))
+        return self._one(
+            _json(self._choice("delta", {"content": piece.text}, logprobs, None, [piece]))
+        )
 
     def last(self, finish: str) -> bytes:
-        return self._one(_json(_choice("delta", {}, None, finish)))
+        return self._one(_json(self._choice("delta", {}, None, finish, [])))
 
     def whole(self, pieces: list[Piece], finish: str, usage: dict[str, Any]) -> bytes:
         text = "".join(piece.text for piece in pieces)
         message = {"role": "assistant", "content": text, "refusal": None}
         logprobs = self._logprobs(pieces)
-        return self._whole(_choice("message", message, logprobs, finish), usage)
+        return self._whole(self._choice("message", message, logprobs, finish, pieces), usage)
 
     def _logprobs(self, pieces: list[Piece]) -> dict[str, Any] | None:
         content = [
             self._named(token, each.chosen)
             | {"top_logprobs": list(map(self._named, each.top_ids, each.top))}
             for piece in pieces
-            for token, each in zip(piece.tokens, piece.logprobs, strict=True)
+            for token, each in _pairs_of(piece)
         ]
         return {"content": content, "refusal": None} if content else None
 
@@ -123,8 +138,11 @@ class ChatShape(_Frame):
 
 
 class CompletionShape(_Frame):
-    def __init__(self, head: dict[str, Any], spell: Spell, with_usage: bool) -> None:
-        super().__init__(head, ("text_completion", "text_completion"), spell, with_usage)
+    def __init__(
+        self, head: dict[str, Any], spell: Spell, with_usage: bool, with_ids: bool = False
+    ) -> None:
+        kinds = ("text_completion", "text_completion")
+        super().__init__(head, kinds, spell, with_usage, with_ids)
         self._shown_chars = 0  # of earlier pieces
 
     def first(self) -> bytes:
@@ -132,18 +150,19 @@ class CompletionShape(_Frame):
 
     def piece(self, piece: Piece) -> bytes:
         logprobs = self._logprobs([piece])
-        return self._one(_json(_choice("text", piece.text, logprobs, None)))
+        return self._one(_json(self._choice("text", piece.text, logprobs, None, [piece])))
 
     def last(self, finish: str) -> bytes:
-        return self._one(_json(_choice("text", "", None, finish)))
+        return self._one(_json(self._choice("text", "", None, finish, [])))
 
     def whole(self, pieces: list[Piece], finish: str, usage: dict[str, Any]) -> bytes:
         text = "".join(piece.text for piece in pieces)
-        return self._whole(_choice("text", text, self._logprobs(pieces), finish), usage)
+        logprobs = self._logprobs(pieces)
+        return self._whole(self._choice("text", text, logprobs, finish, pieces), usage)
 
     def _logprobs(self, pieces: list[Piece]) -> dict[str, Any] | None:
         pairs: list[tuple[int, TokenLogprobs]] = [
-            pair for piece in pieces for pair in zip(piece.tokens, piece.logprobs, strict=True)
+            pair for piece in pieces for pair in _pairs_of(piece)
         ]
         if not pairs:
             return None
@@ -164,9 +183,10 @@ class CompletionShape(_Frame):
         }
 
 
+def _pairs_of(piece: Piece) -> list[tuple[int, TokenLogprobs]]:
+    """Tokens with their log probabilities, when those were asked for."""
+    return list(zip(piece.tokens, piece.logprobs, strict=True)) if piece.logprobs else []
+
+
 def _pairs(logprobs: TokenLogprobs) -> list[tuple[int, float]]:
     return list(zip(logprobs.top_ids, logprobs.top, strict=True))
-
-
-def _choice(name: str, value: Any, logprobs: Any, finish: str | None) -> dict[str, Any]:
-    return {"index": 0, name: value, "logprobs": logprobs, "finish_reason": finish}

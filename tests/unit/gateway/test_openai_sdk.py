@@ -186,3 +186,15 @@ async def test_the_prompt_is_the_chat_template_s_text() -> None:
         "<|im_start|>assistant\n"
     )
     assert sent.tokens == tiny_text().encode(expected, special=False).tobytes()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_token_ids_come_exactly_as_the_model_gave_them(stream: bool) -> None:
+    async with open_house() as house:
+        asked = {"return_token_ids": True}
+        reply = await house.sdk.completions.create(
+            model=MODEL, prompt="hello", max_tokens=64, stream=stream, extra_body=asked
+        )
+        chunks = [chunk async for chunk in reply] if stream else [reply]
+    ids = [id for chunk in chunks for choice in chunk.choices for id in choice.token_ids]
+    assert ids == answer_tokens()
