@@ -3,11 +3,8 @@ notices."""
 
 import asyncio
 import contextlib
-import gc
-import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -18,7 +15,6 @@ import pytest
 
 from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer import (
-    BadTransfer,
     GrantRefused,
     PeerLost,
     Priority,
@@ -330,68 +326,6 @@ async def test_foreground_overtakes_a_background_backlog(tmp_path: Path) -> None
         assert not backlog[-1].done
         for batch in backlog:
             await batch
-
-
-async def test_nothing_is_left_behind(wiring: str, tmp_path: Path) -> None:
-    await _use_and_close(wiring, tmp_path)  # whatever the first use loads stays
-    before = _left()
-    for _ in range(3):
-        await _use_and_close(wiring, tmp_path)
-    assert _left() == before
-    assert os.listdir(tmp_path) == []
-
-
-async def _use_and_close(wiring: str, folder: Path) -> None:
-    async with make_pair(wiring, folder) as pair:
-        local, theirs = pair.near.allocate(3 * MIB), pair.far.allocate(3 * MIB)
-        remote = pair.near.open(theirs.grant("r"))
-        await pair.near.submit([read(local, remote, 3 * MIB)])
-        forged = pair.near.open(msgspec.structs.replace(theirs.grant("r"), key=bytes(16)))
-        with pytest.raises(GrantRefused):
-            await pair.near.submit([read(local, forged, 5)])
-
-
-def _left() -> tuple[int, list[str], int]:
-    gc.collect()
-    maps = Path("/proc/self/maps").read_text().count("memfd:moonpool")
-    return len(os.listdir("/proc/self/fd")), [t.name for t in threading.enumerate()], maps
-
-
-async def test_the_socket_file_of_a_killed_process_is_replaced(tmp_path: Path) -> None:
-    async with make_child("shm", tmp_path, name="again", length=4096) as child:
-        await child.kill()
-    assert (tmp_path / "again.transfer").exists()
-    engine = await start_engine("again", "shm", tmp_path)
-    await engine.close()
-    assert os.listdir(tmp_path) == []
-
-
-async def test_a_name_is_taken_only_once_per_folder(tmp_path: Path) -> None:
-    first = await start_engine("same", "shm", tmp_path)
-    with pytest.raises(BadTransfer):
-        await start_engine("same", "shm", tmp_path)
-    assert os.listdir(tmp_path) == ["same.transfer"]
-    await first.close()
-
-
-async def test_a_folder_with_a_very_long_path_works(tmp_path: Path) -> None:
-    deep = tmp_path / ("d" * 100) / ("e" * 100)
-    deep.mkdir(parents=True)
-    async with make_pair("shm", deep) as pair:
-        local, theirs = pair.near.allocate(10), pair.far.allocate(10)
-        sent = fill(theirs, 9)
-        await pair.near.submit([read(local, pair.near.open(theirs.grant("r")), 10)])
-        assert np.array_equal(array(local), sent)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"transports": ("shm", "pigeon")}, {"listen_host": "192.0.2.77"}, {"run_dir": "/no"}]
-)
-async def test_a_start_that_cannot_work_says_why(tmp_path: Path, wrong: dict[str, object]) -> None:
-    good: dict[str, object] = {"host_id": "here", "run_dir": tmp_path}
-    with pytest.raises(BadTransfer):
-        await TransferEngine.start("x", **{**good, **wrong})  # type: ignore[arg-type]
-    assert os.listdir(tmp_path) == []
 
 
 async def test_a_region_closed_under_a_stuck_transfer_ends_it(tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ import os
 import select
 import socket
 import threading
-import time
-from dataclasses import dataclass
 from pathlib import Path as FilePath
 
 from moonpool.messages.errors import BugError, MoonpoolError
@@ -26,6 +24,7 @@ from moonpool.transfer.slices import plain, shifted
 from moonpool.transfer.transports import unix_path
 from moonpool.transfer.transports.base import Reporter
 from moonpool.transfer.transports.pool import CopyPool
+from moonpool.transfer.transports.shm_attachment import Attachment, Connection
 from moonpool.transfer.transports.shm_wire import (
     ALL_KEYS,
     MESSAGE_BYTES_MAX,
@@ -44,36 +43,6 @@ from moonpool.transfer.wire import (
 
 _Range = tuple[bytes, int, int]  # key, offset, length: what was asked for is what was checked
 ATTACHED_MAX = 4096  # attachments of a link before expired ones are swept out
-
-
-@dataclass(slots=True, eq=False)
-class Connection:
-    """One socket to the owner. It is closed when it is lost *and* no copy runs any more: the owner
-    takes the end of file as the word that we are out of its memory."""
-
-    sock: socket.socket
-    news: select.poll  # says at little cost whether there is anything to read
-    greeted: bool = False
-    lost: bool = False
-    copies: int = 0  # under way
-
-    def close_if_unused(self) -> None:
-        if self.lost and not self.copies:
-            self.sock.close()
-
-
-@dataclass(slots=True, eq=False)
-class Attachment:
-    """A grant that the owner has confirmed, and the mapping it leads to."""
-
-    connection: Connection
-    memory: Memory
-    region: int
-    key: bytes
-    rights: str  # as the owner says, whatever the grant in the holder's hand says
-    expires_unix_s: float
-    withdrawn: bool = False
-    copies: int = 0  # under way
 
 
 class ShmLink:
@@ -112,7 +81,7 @@ class ShmLink:
         grant = job.remote.grant
         range_ = (grant.key, grant.offset, grant.length)
         attachment = self._attached.get(range_)
-        if attachment is not None and _fresh(attachment):
+        if attachment is not None and attachment.fresh:
             self._run(job, attachment)
             return
         if attachment is not None and attachment.withdrawn:
@@ -231,7 +200,7 @@ class ShmLink:
 
     def _sweep(self) -> None:
         with self._lock:
-            gone = [k for k, a in self._attached.items() if not a.copies and not _fresh(a)]
+            gone = [k for k, a in self._attached.items() if not a.copies and not a.fresh]
             for key in gone:
                 del self._attached[key]
 
@@ -282,7 +251,7 @@ class ShmLink:
             return
         try:
             end = self._copy(job, attachment)
-        except Exception as error:  # noqa: BLE001  top of a thread: a job must end, whatever happens
+        except Exception as error:  # noqa: BLE001  top of a thread: every job must end
             end = BugError(f"copy failed: {error!r}")
         self._reporter.report_from_thread(job, end, self.name)
 
@@ -399,8 +368,3 @@ class ShmLink:
                 with contextlib.suppress(OSError):  # then the end of file says the same
                     self._connection.sock.send(reply.pack())
         self._to_confirm = still
-
-
-def _fresh(attachment: Attachment) -> bool:
-    expires = attachment.expires_unix_s
-    return not attachment.withdrawn and (not expires or time.time() < expires)
