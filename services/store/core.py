@@ -10,17 +10,22 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from moonpool.cache import EvictionPolicy
 from moonpool.kv import KEY_BYTES, BlockKey
 from moonpool.messages.ids import TenantId
 from moonpool.messages.store import GetSlot, PutEndItem, PutItem, PutSlot, StatsReply
 from services.store.errors import BadRequest, NodeDraining, ObjectTooLarge
+from services.store.ladder import Ladder
 from services.store.leases import Lease, Leases
 from services.store.limits import Limits
+from services.store.lookup import Lookup
 from services.store.objects import Seat, State, StoredObject
 from services.store.pins import PIN_KINDS, Pins
 from services.store.puts import Puts
 from services.store.residents import Residents
+from services.store.shelf import Shelf
 from services.store.tiers import Tier
 
 INSPECTION_MAX_S = 600.0  # far beyond what comparing a message's worth of objects takes
@@ -37,11 +42,19 @@ class Commit:
 class StoreCore:
     """One node. One thread."""
 
-    def __init__(self, tier: Tier, policy: EvictionPolicy[BlockKey], limits: Limits) -> None:
+    def __init__(
+        self,
+        tier: Tier,
+        policy: EvictionPolicy[BlockKey],
+        limits: Limits,
+        shelves: Sequence[Shelf] = (),
+    ) -> None:
         self.residents = Residents(tier, policy, limits.headroom)
+        self.ladder = Ladder(self.residents, shelves, limits.demote_after_uses)
         self.limits = limits
         self.draining = False
         self.counters: Counter[str] = Counter()
+        self._lookup = Lookup(self.residents, self.ladder)
         self._puts = Puts(limits.puts_max)
         self._leases = Leases(limits.leases_max)
         self._pins = Pins(self.residents, limits)
@@ -49,7 +62,6 @@ class StoreCore:
         # Puts that ran out; their places are not reused while a late writer might still write.
         self._limbo: dict[int, list[StoredObject]] = {}
         self._unconfirmed: list[int] = []  # keys of _limbo not yet told to the shell
-        self._last_generation = 0
 
     # --- puts ---
 
@@ -67,7 +79,7 @@ class StoreCore:
         self._check_seconds(ttl_s, len(items))
         self._puts.require_room()
         self.tick(now_s)
-        self.residents.touch([BlockKey(item.key) for item in items], now_s)  # those that exist
+        self._touch([BlockKey(item.key) for item in items], now_s)  # those that exist
         opened: list[StoredObject] = []
         slots = [self._open_slot(tenant, item, opened, now_s) for item in items]
         if not opened:
@@ -125,16 +137,50 @@ class StoreCore:
         if lease_s:
             self._leases.require_room()
         self.tick(now_s)
-        hits: list[StoredObject] = []
-        slots = [self._look(key, hits) for key in keys]
+        slots, hits = self._lookup.slots(keys)
         if not lease_s:
             return 0, slots
-        self.counters["get_hits"] += len(hits)
-        self.counters["get_misses"] += len(keys) - len(hits)
-        if not hits:
-            return 0, slots
-        self.residents.touch([obj.key for obj in hits], now_s)
-        return self._lease(hits, now_s + min(lease_s, self.limits.lease_max_s)), slots
+        for slot in slots:
+            self.counters["get_misses"] += slot.status == "miss"
+            self.counters["get_hits_dram"] += slot.status == "hit"
+        lease = 0
+        if hits:
+            self._touch([obj.key for obj in hits], now_s)
+            lease = self._lease(hits, now_s + min(lease_s, self.limits.lease_max_s))
+        self._promote(keys, slots, now_s)
+        return lease, slots
+
+    def get_more(
+        self,
+        lease: int,
+        keys: Sequence[BlockKey],
+        slots: list[GetSlot],
+        lease_s: float,
+        now_s: float,
+    ) -> int:
+        """Looks again at what was loading: `slots` gets what is here now, and the lease holds it.
+        Its id, new when `lease` is 0. Nothing when it ran out. Raises TooManySessions."""
+        self.tick(now_s)
+        late = [i for i, slot in enumerate(slots) if slot.status == "loading"]
+        again, hits = self._lookup.slots([keys[i] for i in late])
+        for index, slot in zip(late, again, strict=True):
+            slots[index] = msgspec.structs.replace(slot, tier=slots[index].tier)
+            self.counters[f"get_hits_{slots[index].tier}"] += slot.status == "hit"
+            self.counters["get_misses"] += slot.status == "miss"
+        held = self._leases.find(lease)
+        if lease and held is None:
+            return lease
+        if hits:
+            self._touch([obj.key for obj in hits], now_s)
+        if hits and held is not None:
+            for obj in hits:
+                self.residents.hold(obj)
+                held.objects.append(obj)
+        elif hits:
+            self._leases.require_room()
+            lease = self._lease(hits, now_s + min(lease_s, self.limits.lease_max_s))
+        self._promote(keys, slots, now_s)
+        return lease
 
     def get_end(self, lease_id: int, now_s: float) -> bool:
         """True when the lease lasted until now: what was read under it is what was stored."""
@@ -163,7 +209,7 @@ class StoreCore:
         self._check_seconds(0.0, len(keys))
         self._leases.require_room()
         self.tick(now_s)
-        found = [self._live(key) for key in keys]
+        found = [self._lookup.live(key) for key in keys]
         here = [obj for obj in found if obj is not None]
         return (self._lease(here, now_s + INSPECTION_MAX_S) if here else 0), found
 
@@ -198,7 +244,7 @@ class StoreCore:
             raise BadRequest(f"a pin is one of {', '.join(PIN_KINDS)}, not {kind!r}")
         self._check_seconds(ttl_s, len(keys))
         self.tick(now_s)
-        found = [self._owned(tenant, key) for key in keys]
+        found = [self._lookup.owned(tenant, key) for key in keys]
         return [self._pins.pin(obj, kind, ttl_s, now_s) if obj else "miss" for obj in found]
 
     # --- time, and what the shell asks ---
@@ -220,6 +266,7 @@ class StoreCore:
     def trim(self, now_s: float) -> None:
         """Restores headroom, a 64th of the tier at a time. For quiet moments."""
         self.residents.trim(now_s, self.residents.tier.bytes_total // 64)
+        self.ladder.trim(now_s)
 
     def take_ended_puts(self) -> tuple[list[int], list[int]]:
         """(ended in time, ran out) since the last call. The shell withdraws the writers' rights;
@@ -246,10 +293,16 @@ class StoreCore:
     def stats(self) -> StatsReply:
         """For operators and tests. `late_puts` are places still kept for writers out of time."""
         residents = self.residents
-        tier = residents.tier.stats(residents.live, residents.evictions)
+        tiers = [residents.tier.stats(residents.live, residents.evictions)]
+        tiers += [shelf.stats() for shelf in self.ladder.shelves]
         late = sum(map(len, self._limbo.values()))
-        counters = {**self.counters, "late_puts": late, "doomed": len(residents.doomed)}
-        return StatsReply([tier], len(self._leases), len(self._puts), counters)
+        counters = {
+            **self.counters,
+            **self.ladder.stats(),
+            "late_puts": late,
+            "doomed": len(residents.doomed),
+        }
+        return StatsReply(tiers, len(self._leases), len(self._puts), counters)
 
     @property
     def puts_open(self) -> int:
@@ -262,6 +315,7 @@ class StoreCore:
     def check(self) -> None:
         """Asserts every invariant. Linear in objects."""
         self.residents.check()
+        self.ladder.check()
         self._puts.check()
         self._leases.check()
         writing = {obj for obj in self.residents.objects.values() if obj.state is State.WRITING}
@@ -269,12 +323,12 @@ class StoreCore:
         verifying = {o for o in self.residents.objects.values() if o.state is State.VERIFYING}
         assert verifying == self._verifying
         limbo = [obj for objects in self._limbo.values() for obj in objects]
-        holds = Counter(map(id, [*self._leases.held(), *limbo]))
+        holds = Counter(map(id, [*self._leases.held(), *limbo, *self.ladder.holds()]))
         everything = [*self.residents.objects.values(), *self.residents.doomed]
         assert {id(obj): obj.leases for obj in everything if obj.leases} == dict(holds)
         generations = [obj.generation for obj in everything]
         assert len(set(generations)) == len(generations)
-        assert all(0 < each <= self._last_generation for each in generations)
+        assert all(0 < each <= self.residents.last_generation for each in generations)
 
     # --- inside ---
 
@@ -285,40 +339,27 @@ class StoreCore:
         there = self.residents.objects.get(key)
         if there is not None:
             return PutSlot("exists" if there.state is State.LIVE else "busy")
+        if self.ladder.find(key) is not None:
+            return PutSlot("exists")
         place = self.residents.reserve(item.size_bytes, now_s)
         if place is None:
             self.counters["puts_no_space"] += 1
             return PutSlot("no_space")
-        self._last_generation += 1
-        obj = StoredObject(
-            key, tenant, item.size_bytes, item.chunk_bytes, place, self._last_generation
-        )
+        generation = self.residents.next_generation()
+        obj = StoredObject(key, tenant, item.size_bytes, item.chunk_bytes, place, generation)
         self.residents.add(obj)
         opened.append(obj)
         return PutSlot("ok", place, obj.generation)
 
-    def _live(self, key: BlockKey) -> StoredObject | None:
-        obj = self.residents.objects.get(key)
-        return obj if obj is not None and obj.state is State.LIVE else None
+    def _promote(self, keys: Sequence[BlockKey], slots: Sequence[GetSlot], now_s: float) -> None:
+        """Only after the hits are held: loading evicts others."""
+        for key, slot in zip(keys, slots, strict=True):
+            if slot.status == "loading":
+                self.ladder.promote(key, now_s)
 
-    def _owned(self, tenant: TenantId, key: BlockKey) -> StoredObject | None:
-        obj = self._live(key)
-        return obj if obj is not None and obj.tenant == tenant else None
-
-    def _look(self, key: BlockKey, hits: list[StoredObject]) -> GetSlot:
-        obj = self._live(key)
-        if obj is None:
-            return GetSlot("miss")
-        hits.append(obj)
-        return GetSlot(
-            "hit",
-            obj.place,
-            obj.size_bytes,
-            obj.chunk_bytes,
-            obj.generation,
-            obj.checksums,
-            self.residents.tier.name,
-        )
+    def _touch(self, keys: list[BlockKey], now_s: float) -> None:
+        self.residents.touch(keys, now_s)
+        self.ladder.used(keys, now_s)
 
     def _lease(self, objects: list[StoredObject], expires_s: float) -> int:
         for obj in objects:
@@ -330,14 +371,17 @@ class StoreCore:
             self.residents.let_go(obj, now_s)
 
     def _remove(self, tenant: TenantId, key: BlockKey) -> str:
-        obj = self._owned(tenant, key)
-        if obj is None:
-            return "miss"
-        if obj.seat is Seat.HARD:
+        obj = self.residents.objects.get(key)
+        if obj is not None and obj.seat is Seat.HARD and obj.tenant == tenant:
             return "pinned"
+        was_below = self.ladder.remove(tenant, key)
+        if obj is None or obj.tenant != tenant or obj.state not in (State.LIVE, State.LOADING):
+            self.counters["removes"] += was_below
+            return "removed" if was_below else "miss"
+        is_read = obj.leases > 0 and obj.state is State.LIVE
         self.residents.drop(obj)
         self.counters["removes"] += 1
-        return "leased" if obj.leases else "removed"
+        return "leased" if is_read else "removed"
 
     def _check_item(self, item: PutItem) -> None:
         if len(item.key) != KEY_BYTES:

@@ -35,6 +35,10 @@ class Leases:
         self._deadlines.add(self._last_id, expires_s)
         return self._last_id
 
+    def find(self, lease_id: int) -> Lease | None:
+        """None when it ended before, or never was."""
+        return self._open.get(lease_id)
+
     def close(self, lease_id: int) -> Lease | None:
         """Takes a lease out; None when it ended before, or never was."""
         lease = self._open.pop(lease_id, None)

@@ -13,3 +13,4 @@ class Limits:
     puts_max: int = 65_536
     leases_max: int = 262_144
     keys_max: int = 16_384  # per message
+    demote_after_uses: int = 2  # a put is one; what was used less is not worth a lower tier

@@ -16,6 +16,7 @@ from moonpool.messages.store import (
     DrainRequest,
     GetEndReply,
     GetEndRequest,
+    GetSlot,
     GetStartReply,
     GetStartRequest,
     PinReply,
@@ -33,10 +34,13 @@ from moonpool.transfer import LocalRegion
 from services.store.checking import Checker
 from services.store.core import StoreCore
 from services.store.errors import BadRequest
+from services.store.mover import Mover
 from services.store.writers import Writers
 
-OnChanges = Callable[[list[BlockKey], list[BlockKey]], None]  # (stored, removed)
+OnChanges = Callable[[str, list[BlockKey], list[BlockKey]], None]  # (tier, stored, removed)
 
+LOADING_MAX_S = 5.0  # longest wait of one get for lower tiers
+ERASED_MAX_S = 2.0  # and of one removal
 TICK_S = 0.1
 CHECK_OBJECTS_MAX = 20_000  # above, all invariants at once would hold the loop for too long
 CHECK_EVERY_S = 10.0
@@ -61,6 +65,7 @@ class StoreNode:
         self._readers = region.grant("r")
         self._writers = Writers(region)
         self._checker = Checker(region.view)
+        self.mover = Mover(core.ladder, region.view, clock, self._settle)
 
     async def put_start(self, request: PutStartRequest) -> PutStartReply:
         check_id(request.tenant, "tenant")
@@ -92,6 +97,7 @@ class StoreNode:
         keys = _keys_of(request.keys)
         lease, slots = self.core.get_start(request.tenant, keys, request.lease_s, self._clock.now())
         self._settle()
+        lease = await self._wait_for_loading(request, lease, keys, slots)
         reply = GetStartReply(lease, slots, self._readers if lease else None)
         if len(keys) > 256 and len(encode(reply)) > self._reply_max_bytes:
             if lease:
@@ -111,6 +117,7 @@ class StoreNode:
             return RemoveReply(await self._inspect(keys))
         results = self.core.remove(request.tenant, keys, self._clock.now())
         self._settle()
+        await self.mover.wait_erased(ERASED_MAX_S)
         return RemoveReply(results)
 
     async def pin(self, request: PinRequest) -> PinReply:
@@ -154,6 +161,23 @@ class StoreNode:
     def close(self) -> None:
         """Ends threads. Idempotent."""
         self._checker.close()
+        self.mover.close()
+
+    async def _wait_for_loading(
+        self, request: GetStartRequest, lease: int, keys: list[BlockKey], slots: list[GetSlot]
+    ) -> int:
+        """Fills in `slots` what comes from lower tiers in time; the lease's id."""
+        lease_s = min(request.lease_s, self.core.limits.lease_max_s)
+        ends_s = self._clock.now() + min(request.wait_s, LOADING_MAX_S, lease_s / 2)
+        while late := [k for k, s in zip(keys, slots, strict=True) if s.status == "loading"]:
+            left_s = ends_s - self._clock.now()
+            if left_s <= 0:
+                break
+            if not await self.mover.wait_loaded(late, left_s):
+                break
+            lease = self.core.get_more(lease, keys, slots, lease_s, self._clock.now())
+            self._settle()
+        return lease
 
     async def _inspect(self, keys: list[BlockKey]) -> list[str]:
         lease, found = self.core.begin_inspection(keys, self._clock.now())
@@ -175,9 +199,14 @@ class StoreNode:
             self._writers.end(put)
         for put in expired:
             self._writers.expire(put)
-        stored, removed = self.core.take_changes()
-        if stored or removed:
-            self._on_changes(stored, removed)
+        self.mover.begin(self.core.ladder.take_moves())
+        residents = self.core.residents
+        for name, changes in [
+            (residents.tier.name, residents.changes),
+            *((shelf.name, shelf.changes) for shelf in self.core.ladder.shelves),
+        ]:
+            if changes:
+                self._on_changes(name, *changes.take())
 
 
 def _keys_of(packed: bytes) -> list[BlockKey]:

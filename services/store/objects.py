@@ -1,6 +1,7 @@
 """One stored object (usually a KV block), and the states it goes through.
 
     put_start -> WRITING -> put_end -> VERIFYING -> LIVE -> evicted, or removed: gone
+    get_start, in a lower tier only ---> LOADING --^
 
 WRITING ends early when the writer abandons it (gone) or is out of time (DOOMED until the writer is
 locked out); VERIFYING when a checksum differs (gone); LIVE, when removed while leased, in DOOMED.
@@ -17,6 +18,7 @@ from moonpool.messages.ids import TenantId
 class State(StrEnum):
     WRITING = "writing"  # a put runs; nobody can read it
     VERIFYING = "verifying"  # its put ended; checksums are being compared
+    LOADING = "loading"  # its bytes come from a lower tier, which holds it with one lease
     LIVE = "live"
     DOOMED = "doomed"  # removed, but somebody still touches its place; its key is free again
 
@@ -42,7 +44,7 @@ class StoredObject:
     state: State = State.WRITING
     seat: Seat = Seat.NONE
     checksums: bytes = b""  # one per chunk once LIVE
-    leases: int = 0  # readers, or a writer that is out of time; its place is kept while > 0
+    leases: int = 0  # readers, a late writer, or moves between tiers; its place is kept while > 0
     soft_until_s: float = 0.0  # while seat is SOFT
 
     @property

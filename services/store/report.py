@@ -1,6 +1,8 @@
 """What a node says of itself: load reports to conductors, and metrics."""
 
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from typing import NoReturn
 
 from moonpool.bus import BusUnavailable
@@ -10,11 +12,16 @@ from moonpool.runtime import ServiceContext
 from moonpool.settings import StoreSettings
 from moonpool.telemetry import names
 from services.store.core import StoreCore
+from services.store.shelf import Shelf
+from services.store.tiers import Tier
 
 PERIOD_S = 0.1
 SILENCE_MAX_S = 1.0
 
 _PUTS = ("committed", "abandoned", "corrupt", "expired", "reclaimed", "no_space")
+
+
+_MOVED = ("done", "lost", "failed", "no_space")
 
 
 class Reporter:
@@ -25,7 +32,7 @@ class Reporter:
         self._core = core
         self._seq = 0
         self._lost = 0
-        self._said: tuple[str, int] | None = None  # (state, bytes used)
+        self._said: tuple[str, list[int]] | None = None  # (state, bytes used)
         self._said_s = 0.0
         self._counted: dict[str, int] = {}
 
@@ -44,7 +51,8 @@ class Reporter:
         core, now_s = self._core, self._context.clock.now()
         tier = core.residents.tier
         state = "draining" if core.draining else "ready"
-        says = (state, tier.bytes_used)
+        tiers = [tier, *(shelf.tier for shelf in core.ladder.shelves)]
+        says = (state, [each.bytes_used for each in tiers])
         if says == self._said and now_s - self._said_s < SILENCE_MAX_S:
             return
         self._said, self._said_s = says, now_s
@@ -54,7 +62,7 @@ class Reporter:
             self._context.epoch,
             self._seq,
             state,
-            tiers={tier.name: (tier.bytes_used, tier.bytes_total)},
+            tiers={each.name: (each.bytes_used, each.bytes_total) for each in tiers},
         )
         try:
             await self._context.bus.publish(
@@ -69,6 +77,12 @@ class Reporter:
         metrics.gauge(names.TIER_BYTES, tier.name).set(tier.bytes_total)
         metrics.gauge(names.TIER_BYTES_USED, tier.name).follow(lambda: tier.bytes_used)
         metrics.gauge(names.TIER_BLOCKS, tier.name).follow(lambda: residents.live)
+        for shelf in self._core.ladder.shelves:
+            name, lower = shelf.name, shelf.tier
+            metrics.gauge(names.TIER_BYTES, name).set(lower.bytes_total)
+            metrics.gauge(names.TIER_BYTES_USED, name).follow(partial(_bytes_used, lower))
+            metrics.gauge(names.TIER_BLOCKS, name).follow(partial(_blocks, shelf))
+            metrics.gauge(names.TIER_USABLE, name).follow(partial(_is_usable, shelf))
         metrics.gauge(names.LEASES).follow(lambda: self._core.leases_open)
 
     def _count(self) -> None:
@@ -81,11 +95,38 @@ class Reporter:
         for outcome in _PUTS:
             value = counters[f"puts_{outcome}"]
             self._rise(f"puts_{outcome}", value, metrics.counter(names.PUTS, outcome).inc)
-        self._rise("get_hits", counters["get_hits"], metrics.counter(names.GETS, tier).inc)
+        for name in [tier, *(shelf.name for shelf in self._core.ladder.shelves)]:
+            hits = counters[f"get_hits_{name}"]
+            self._rise(f"hits_{name}", hits, metrics.counter(names.GETS, name).inc)
+        self._count_lower()
         self._rise("get_misses", counters["get_misses"], metrics.counter(names.GETS, "miss").inc)
         corrupt = metrics.counter(names.BLOCKS_CORRUPT, "store").inc
         self._rise("corrupt", counters["inspections_removed"] + counters["puts_corrupt"], corrupt)
 
+    def _count_lower(self) -> None:
+        metrics, ladder = self._context.metrics, self._core.ladder
+        for shelf in ladder.shelves:
+            evictions = metrics.counter(names.EVICTIONS, shelf.name).inc
+            self._rise(f"evictions_{shelf.name}", shelf.evictions, evictions)
+            corrupt = metrics.counter(names.BLOCKS_CORRUPT, shelf.name).inc
+            self._rise(f"lost_{shelf.name}", shelf.lost, corrupt)
+        for kind, outcome in product(("promotions", "demotions"), _MOVED):
+            value = ladder.counters[f"{kind}_{outcome}"]
+            counter = metrics.counter(names.TIER_MOVES, kind, outcome)
+            self._rise(f"{kind}_{outcome}", value, counter.inc)
+
     def _rise(self, name: str, value: int, inc: Callable[[float], None]) -> None:
         inc(value - self._counted.get(name, 0))
         self._counted[name] = value
+
+
+def _bytes_used(tier: Tier) -> float:
+    return tier.bytes_used
+
+
+def _blocks(shelf: Shelf) -> float:
+    return shelf.live
+
+
+def _is_usable(shelf: Shelf) -> float:
+    return float(shelf.online)

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from moonpool.cache import EvictionPolicy
 from moonpool.kv import BlockKey
 from moonpool.messages.ids import TenantId
+from services.store.below import Below, Verdict
 from services.store.changes import Changes
 from services.store.objects import Seat, State, StoredObject
 from services.store.tenants import TenantBytes
@@ -33,6 +34,10 @@ class Residents:
         self.evictions = 0
         self.bytes_hard = 0  # footprint of hard pins
         self.bytes_evictable = 0  # footprint of LIVE objects, unleased and not pinned hard
+        self.below: Below | None = None  # who takes over what is evicted here
+        self.last_generation = 0
+        self._leaving: dict[BlockKey, StoredObject] = {}  # being taken over; held meanwhile
+        self._leaving_bytes = 0
         self._policy = policy
         self._soft: OrderedDict[BlockKey, None] = OrderedDict()  # oldest pin first
         self._high_bytes = int(tier.bytes_total * (1 - headroom))
@@ -43,8 +48,9 @@ class Residents:
 
     # --- coming and going ---
 
-    def reserve(self, size_bytes: int, now_s: float) -> int | None:
-        """A place, if need be by evicting; None when what may leave is not enough."""
+    def reserve(self, size_bytes: int, now_s: float, *, spare: bool = False) -> int | None:
+        """A place, if need be by evicting; None when what may leave is not enough. `spare`: what
+        the tier below should have first is not evicted but sent there: ask again then."""
         place = self.tier.reserve(size_bytes)
         want_bytes = self.tier.footprint(size_bytes)
         free_bytes = self.tier.bytes_total - self.tier.bytes_used
@@ -52,7 +58,14 @@ class Residents:
             return place
         budget_bytes = max(EVICT_FACTOR * want_bytes, EVICT_MIN_BYTES)
         while place is None and budget_bytes > 0:
-            victim = self._next_victim(now_s) or self._next_soft()
+            victim = self._next_victim(now_s)
+            if spare and victim is not None and self.below is not None:
+                verdict = self.below.take_over(victim, now_s)
+                if verdict is Verdict.LATER or self._leaving_bytes > 2 * want_bytes:
+                    return None
+                if verdict is Verdict.BEGUN:
+                    continue
+            victim = victim or (None if spare else self._next_soft())
             if victim is None:
                 return None
             budget_bytes -= self._evict(victim)
@@ -65,9 +78,13 @@ class Residents:
         self.objects[obj.key] = obj
         self.tenants.add(obj.tenant, self.footprint(obj))
 
+    def next_generation(self) -> int:
+        self.last_generation += 1
+        return self.last_generation
+
     def commit(self, obj: StoredObject, checksums: bytes, now_s: float) -> None:
-        """VERIFYING -> LIVE: from now on it can be read, and evicted."""
-        assert obj.state is State.VERIFYING
+        """VERIFYING or LOADING -> LIVE: from now on it can be read, and evicted."""
+        assert obj.state in (State.VERIFYING, State.LOADING)
         obj.state, obj.seat, obj.checksums = State.LIVE, Seat.ORDER, checksums
         self._policy.insert(obj.key, obj.size_bytes, now_s)
         self.bytes_evictable += self.footprint(obj)
@@ -76,6 +93,7 @@ class Residents:
 
     def drop(self, obj: StoredObject) -> None:
         """Takes it away: at once, or when its last reader is gone."""
+        self._stay(obj.key)
         del self.objects[obj.key]
         if obj.state is State.LIVE:
             self._unseat(obj)
@@ -88,17 +106,44 @@ class Residents:
             self._vacate(obj)
 
     def trim(self, now_s: float, budget_bytes: int) -> None:
-        """Restores the headroom by evicting up to `budget_bytes`; leaves pins and the last one."""
-        while self.tier.bytes_used > self._high_bytes and budget_bytes > 0:
+        """Restores the headroom by evicting up to `budget_bytes`, or by having the tier below take
+        over as much; leaves pins and the last one."""
+        while self.tier.bytes_used - self._leaving_bytes > self._high_bytes and budget_bytes > 0:
             if len(self._policy) < 2 or (victim := self._next_victim(now_s)) is None:
                 return
-            budget_bytes -= self._evict(victim)
+            verdict = self.below.take_over(victim, now_s) if self.below else Verdict.NO
+            if verdict is Verdict.LATER:
+                return
+            if verdict is Verdict.BEGUN:
+                budget_bytes -= self.footprint(victim)
+            else:
+                budget_bytes -= self._evict(victim)
+
+    # --- being taken over by the tier below ---
+
+    def begin_leaving(self, obj: StoredObject) -> None:
+        """It is held, and read by whoever takes it over, until `end_leaving`."""
+        self.hold(obj)
+        self._leaving[obj.key] = obj
+        self._leaving_bytes += self.footprint(obj)
+
+    def end_leaving(self, obj: StoredObject, now_s: float) -> None:
+        """It goes, unless somebody used it meanwhile."""
+        is_leaving = self._leaving.get(obj.key) is obj
+        if is_leaving:
+            self._stay(obj.key)
+        self.let_go(obj, now_s)
+        if is_leaving and obj.state is State.LIVE and not obj.leases:
+            self._evict(obj)
 
     # --- readers ---
 
     def touch(self, keys: list[BlockKey], now_s: float) -> None:
         """A use of a run, head first."""
         self._policy.touch(keys, now_s)
+        if self._leaving:
+            for key in keys:
+                self._stay(key)
 
     def hold(self, obj: StoredObject) -> None:
         """One more reader."""
@@ -128,6 +173,7 @@ class Residents:
     def reseat(self, obj: StoredObject, seat: Seat, now_s: float) -> None:
         """Pins or unpins a LIVE object: ORDER, SOFT or HARD."""
         assert obj.state is State.LIVE
+        self._stay(obj.key)
         self._unseat(obj)
         obj.seat = seat
         if seat is Seat.HARD:
@@ -163,6 +209,8 @@ class Residents:
         assert self.bytes_hard == sum(map(self.footprint, hard))
         loose = [obj for obj in live if obj.seat is not Seat.HARD and not obj.leases]
         assert self.bytes_evictable == sum(map(self.footprint, loose))
+        assert all(obj.leases and obj.state is State.LIVE for obj in self._leaving.values())
+        assert self._leaving_bytes == sum(map(self.footprint, self._leaving.values()))
 
     # --- inside ---
 
@@ -170,7 +218,7 @@ class Residents:
         assert obj.key == key
         assert obj.state is not State.DOOMED
         assert (obj.seat is Seat.NONE) == (obj.state is not State.LIVE)
-        assert obj.leases == 0 or obj.state is State.LIVE
+        assert obj.leases == 0 or obj.state in (State.LIVE, State.LOADING)
         assert obj.leases > 0 or obj.seat is not Seat.PARKED
         assert (key in self._policy) == (obj.seat is Seat.ORDER)
         assert (key in self._soft) == (obj.seat is Seat.SOFT)
@@ -191,8 +239,13 @@ class Residents:
         self.tier.release(obj.place)
         self.tenants.subtract(obj.tenant, self.footprint(obj))
 
+    def _stay(self, key: BlockKey) -> None:
+        obj = self._leaving.pop(key, None)
+        if obj is not None:
+            self._leaving_bytes -= self.footprint(obj)
+
     def _evict(self, victim: StoredObject) -> int:
-        """Bytes that it gave back. A lower tier will take it over here."""
+        """Bytes that it gave back."""
         self.drop(victim)
         self.evictions += 1
         return self.footprint(victim)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
 from moonpool.bus import NoResponder, RequestTimeout
@@ -18,6 +18,7 @@ from moonpool.transfer import TransferEngine
 from services.store.core import StoreCore
 from services.store.endpoints import node_endpoints
 from services.store.limits import Limits
+from services.store.lower import Lower, make_lower
 from services.store.memory import TooLittleMemory, require_memory
 from services.store.node import StoreNode
 from services.store.report import Reporter
@@ -50,7 +51,8 @@ async def serve(context: Context) -> None:
 async def running_node(context: Context) -> AsyncIterator[StoreNode]:
     """A node that serves while inside. An error of one of its tasks ends the block."""
     settings = context.settings
-    core = make_core(settings)
+    lower = make_lower(settings, context.id)
+    core = make_core(settings, lower)
     tier = core.residents.tier
     require_memory(tier.bytes_total)
     await _require_alone(context)
@@ -67,20 +69,35 @@ async def running_node(context: Context) -> AsyncIterator[StoreNode]:
                 region = transfer.allocate(tier.bytes_total)
             except OSError as error:
                 raise TooLittleMemory(f"no segment of {tier.bytes_total} bytes: {error}") from error
-            events = EventPublisher(context, {tier.name: core.live_keys})
+            shelves = {each.shelf.name: each.shelf.keys for each in lower}
+            events = EventPublisher(context, {tier.name: core.live_keys, **shelves})
 
-            def on_changes(stored: list[BlockKey], removed: list[BlockKey]) -> None:
-                events.stored(tier.name, stored)
-                events.removed(tier.name, removed)
+            def on_changes(tier: str, stored: list[BlockKey], removed: list[BlockKey]) -> None:
+                events.stored(tier, stored)
+                events.removed(tier, removed)
 
             node = StoreNode(core, region, context.clock, on_changes, context.bus.payload_max_bytes)
             try:
+                await _open_lower(context, node, lower)
                 async with events, _on_the_bus(context, node, transfer, events):
                     yield node
             finally:
                 node.close()
         finally:
             await transfer.close()
+
+
+async def _open_lower(context: Context, node: StoreNode, lower: list[Lower]) -> None:
+    """What lies on this machine is known before we serve; what is far away comes later."""
+    for each in lower:
+        node.mover.add(each.shelf, each.vault, each.threads)
+        if each.vault.is_local:
+            await node.mover.open(each.shelf.name)
+            facts = {"tier": each.shelf.name, "blocks": each.shelf.live}
+            if each.shelf.online:
+                context.log.info("opened", extra=facts)
+            else:
+                context.log.warning("tier is away: %s", each.shelf.health, extra=facts)
 
 
 @asynccontextmanager
@@ -108,6 +125,7 @@ async def _on_the_bus(
         ):
             tasks = [
                 group.create_task(node.keep(), name="store: time"),
+                group.create_task(node.mover.run(), name="store: tiers"),
                 group.create_task(Reporter(context, node.core).run(), name="store: reports"),
                 group.create_task(_tell_draining(node, heart), name="store: drain"),
                 group.create_task(say_hello(context, registration), name="store: hello"),
@@ -122,7 +140,7 @@ async def _on_the_bus(
         await service.close()
 
 
-def make_core(settings: StoreSettings) -> StoreCore:
+def make_core(settings: StoreSettings, lower: Sequence[Lower] = ()) -> StoreCore:
     """A core as the settings say. Raises SettingsError."""
     try:
         policy = make_policy(settings.eviction)
@@ -133,8 +151,9 @@ def make_core(settings: StoreSettings) -> StoreCore:
         put_ttl_max_s=settings.put_ttl_s,
         lease_max_s=settings.lease_max_s,
         headroom=settings.headroom,
+        demote_after_uses=settings.demote_after_uses,
     )
-    return StoreCore(tier, policy, limits)
+    return StoreCore(tier, policy, limits, [each.shelf for each in lower])
 
 
 @contextmanager

@@ -7,6 +7,7 @@ sizes (few, since most blocks are alike); merging takes constant time.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 PAGE_BYTES = 4096
@@ -85,6 +86,26 @@ class OffsetAllocator:
             self._drop_hole(left, self._size_at[left])
             start = left
         self._add_hole(start, end - start)
+
+    def restore(self, taken: Iterable[tuple[int, int]]) -> None:
+        """Allocates (offset, size) pairs that were handed out in an earlier life, on an allocator
+        that has handed out nothing yet. ValueError when they overlap or stick out."""
+        if self._live:
+            raise ValueError("places can be restored only before any was handed out")
+        self._drop_hole(0, self.size_bytes)
+        end = 0
+        for offset, asked in sorted(taken):
+            rounded = self.round_up(asked)
+            if offset < end or offset + rounded > self.size_bytes or asked < 1:
+                raise ValueError(f"{asked} bytes at {offset} overlap something or stick out")
+            if offset > end:
+                self._add_hole(end, offset - end)
+            self._live[offset] = (rounded, asked)
+            self.bytes_used += rounded
+            self._bytes_asked += asked
+            end = offset + rounded
+        if end < self.size_bytes:
+            self._add_hole(end, self.size_bytes - end)
 
     def stats(self) -> AllocatorStats:
         return AllocatorStats(

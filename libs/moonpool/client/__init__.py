@@ -13,6 +13,7 @@ from moonpool.client.errors import (
     NoSpace,
     PutFailed,
     SessionOver,
+    StillLoading,
     ValueTooLarge,
 )
 from moonpool.client.fetching import GetResult
@@ -31,6 +32,7 @@ __all__ = [
     "PutFailed",
     "PutSession",
     "SessionOver",
+    "StillLoading",
     "StoreClient",
     "ValueTooLarge",
 ]

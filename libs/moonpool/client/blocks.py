@@ -17,6 +17,7 @@ from moonpool.transfer.base import Priority, TransferEngineProtocol
 KEYS_MAX = 512  # per message: their checksums come back in one reply, which has a limit
 PUT_TTL_S = 30.0
 LEASE_S = 10.0
+LOADING_WAIT_S = 1.0
 
 
 class BlockStore:
@@ -34,6 +35,7 @@ class BlockStore:
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self.calls = NodeCalls(bus, subjects, timeout_s)
+        self.wait_max_s = timeout_s * 0.6  # an answer must come before we stop listening for it
         self._transfer = transfer
 
     async def open_put(
@@ -83,12 +85,20 @@ class BlockStore:
             return await put.finish(sums)
 
     async def open_get(
-        self, node: str, tenant: TenantId, keys: Sequence[BlockKey], *, lease_s: float = LEASE_S
+        self,
+        node: str,
+        tenant: TenantId,
+        keys: Sequence[BlockKey],
+        *,
+        lease_s: float = LEASE_S,
+        wait_s: float = LOADING_WAIT_S,
     ) -> GetSession:
-        """A lease on those keys that are there. ValueError on none or too many."""
+        """A lease on those keys that are there; what the node has in a lower tier only is waited
+        for up to `wait_s`, and then is no hit. ValueError on none or too many."""
         _check_count(len(keys))
         began_s = time.monotonic()
-        reply = await self.calls.get_start(node, tenant, keys, lease_s)
+        wait_s = min(wait_s, self.wait_max_s)
+        reply = await self.calls.get_start(node, tenant, keys, lease_s, wait_s)
         return GetSession(
             self.calls,
             self._transfer,

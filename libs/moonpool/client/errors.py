@@ -5,6 +5,7 @@ CallerError
 └── SessionOver     the put or get session was ended, or its time is over
 PeerError
 ├── NoNodes         no store node is known
+├── StillLoading    the node has it in a slow tier and is fetching it: ask again
 ├── LeaseLost       the lease ran out before the read was over: what was read is void
 └── PutFailed       the node did not commit: the put ran out of time
 CapacityError
@@ -26,6 +27,10 @@ class SessionOver(CallerError):
 
 class NoNodes(PeerError):
     code = "no_nodes"
+
+
+class StillLoading(PeerError):
+    code = "still_loading"
 
 
 class LeaseLost(PeerError):

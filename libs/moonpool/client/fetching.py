@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from moonpool.bus import NoResponder
 from moonpool.client.blocks import BlockStore
-from moonpool.client.errors import CorruptValue, LeaseLost
+from moonpool.client.errors import CorruptValue, LeaseLost, StillLoading
 from moonpool.client.get_session import GetSession
 from moonpool.client.staging import Staging
 from moonpool.client.values import unframe
@@ -38,12 +38,35 @@ class GetResult:
 async def fetch_from(
     blocks: BlockStore, staging: Staging, node: str, tenant: TenantId, keys: Sequence[BlockKey]
 ) -> list[GetResult]:
-    """One result per key. A node that fails gives its error to every key."""
+    """One result per key. A node that fails gives its error to every key. What does not fit its
+    memory together comes in turns."""
     if not keys:
         return []
+    results = [GetResult()] * len(keys)
+    left = list(range(len(keys)))
+    while left:
+        some = await _fetch(blocks, staging, node, tenant, [keys[i] for i in left])
+        for index, result in zip(left, some, strict=True):
+            results[index] = result
+        late = [i for i in left if isinstance(results[i].error, StillLoading)]
+        if len(late) == len(left):
+            break
+        left = late
+    return results
+
+
+async def _fetch(
+    blocks: BlockStore, staging: Staging, node: str, tenant: TenantId, keys: Sequence[BlockKey]
+) -> list[GetResult]:
+    """One turn: what is there, or comes from a lower tier in time."""
     try:
-        async with await blocks.open_get(node, tenant, keys) as get:
-            results = [GetResult()] * len(keys)
+        async with await blocks.open_get(node, tenant, keys, wait_s=blocks.wait_max_s) as get:
+            results = [
+                GetResult(error=StillLoading(f"{key.hex()} is on its way on {node}: ask again"))
+                if slot.status == "loading"
+                else GetResult()
+                for key, slot in zip(get.keys, get.slots, strict=True)
+            ]
             for part in _parts(get):
                 for index, result in (await _read(get, staging, part)).items():
                     results[index] = result

@@ -55,9 +55,15 @@ class NodeCalls:
         return reply.results
 
     async def get_start(
-        self, node: str, tenant: TenantId, keys: Sequence[BlockKey], lease_s: float
+        self,
+        node: str,
+        tenant: TenantId,
+        keys: Sequence[BlockKey],
+        lease_s: float,
+        wait_s: float = 0.0,
     ) -> GetStartReply:
-        request = GetStartRequest(tenant, pack_keys(keys), lease_s)
+        """`wait_s`, which must be well below our time-out: for blocks from lower tiers."""
+        request = GetStartRequest(tenant, pack_keys(keys), lease_s, wait_s)
         return await self._ask(node, "get_start", request, GetStartReply)
 
     async def get_end(self, node: str, lease: int) -> bool:

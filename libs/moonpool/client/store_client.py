@@ -164,7 +164,7 @@ class StoreClient:
     async def get(self, name: N) -> bytes | None:
         """The value, verified; None when no node has it (what a node held that is gone is gone).
         Raises CorruptValue when its bytes are damaged (the node is told and drops it), LeaseLost,
-        and PeerError when a node that may have it does not answer."""
+        StillLoading, and PeerError when a node that may have it does not answer."""
         (result,) = (await self.get_many([name])).values()
         return result.unwrap()
 

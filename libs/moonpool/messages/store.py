@@ -56,10 +56,12 @@ class GetStartRequest(msgspec.Struct, frozen=True):
     tenant: TenantId
     keys: bytes  # packed
     lease_s: float = 10.0  # 0: only look; no lease, and not counted as a use
+    wait_s: float = 0.05  # for blocks that come from lower tiers; the others are "loading" then
 
 
 class GetSlot(msgspec.Struct, frozen=True, array_like=True):
-    """`status`: "hit", "miss", or "loading" (in a lower tier, being promoted: ask again)."""
+    """`status`: "hit", "miss", or "loading" (in a lower tier, being promoted: ask again).
+    `tier` is where it came from for this request."""
 
     status: str
     offset: int = 0  # in bytes, relative to the grant's own offset

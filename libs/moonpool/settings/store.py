@@ -13,3 +13,20 @@ class StoreSettings(CommonSettings):
         0.2, ge=0, lt=1, description="Share of the dram tier kept free for bursts of puts."
     )
     eviction: str = Field("lru", description="Who goes when room is needed: lru or fifo.")
+    demote_after_uses: int = Field(
+        2,
+        ge=1,
+        description="Uses, the put included, before a block is worth a write to a lower tier.",
+    )
+    nvme_dir: str = Field(
+        "", description="Folder on a fast disk for the nvme tier; empty: no such tier."
+    )
+    nvme_bytes: int = Field(
+        8 << 30, gt=0, description="Of the nvme tier; taken from the disk at once."
+    )
+    nvme_fills_per_day: float = Field(
+        0.0,
+        ge=0,
+        description="How often a day the nvme tier may be written full, to spare the disk; "
+        "0: no limit.",
+    )

@@ -120,6 +120,14 @@ RESERVATIONS_EXPIRED = CounterSpec(
 TIER_BYTES_USED = GaugeSpec("moonpool_tier_used_bytes", "Bytes held.", ("tier",))
 TIER_BYTES = GaugeSpec("moonpool_tier_bytes", "Bytes that fit.", ("tier",))
 TIER_BLOCKS = GaugeSpec("moonpool_tier_blocks", "Blocks held.", ("tier",))
+TIER_USABLE = GaugeSpec(
+    "moonpool_tier_usable", "1 while what lies in a lower tier can be read.", ("tier",)
+)
+TIER_MOVES = CounterSpec(
+    "moonpool_tier_moves_total",
+    "Blocks moved between tiers, by direction (promotions, demotions) and outcome.",
+    ("direction", "outcome"),
+)
 EVICTIONS = CounterSpec("moonpool_evictions_total", "Blocks evicted, by tier.", ("tier",))
 LEASES = GaugeSpec("moonpool_leases", "Read leases given out.")
 PUTS = CounterSpec("moonpool_puts_total", "Blocks put, by outcome.", ("outcome",))

@@ -3,7 +3,8 @@
 Called by the node's core for places; the bytes themselves are moved by the shell or by peers.
 """
 
-from services.store.tiers.base import Tier
+from services.store.tiers.base import LowerTier, Tier
 from services.store.tiers.dram import DramTier
+from services.store.tiers.nvme import NvmeTier
 
-__all__ = ["DramTier", "Tier"]
+__all__ = ["DramTier", "LowerTier", "NvmeTier", "Tier"]

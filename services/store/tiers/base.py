@@ -5,6 +5,7 @@ core's affair. Moving bytes is not the ledger's: peers write and read the `dram`
 and a lower tier brings its own asynchronous reader and writer for the shell.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from moonpool.messages.store import TierStats
@@ -35,3 +36,11 @@ class Tier(Protocol):
 
     def check(self) -> None:
         """Asserts the ledger's invariants."""
+
+
+class LowerTier(Tier, Protocol):
+    """A tier whose contents outlive the process."""
+
+    def restore(self, taken: Sequence[tuple[int, int]]) -> list[int]:
+        """Takes (place, size) pairs of an earlier life; the places they have from now on.
+        ValueError when they overlap."""

@@ -1,0 +1,292 @@
+"""The tiers below dram and what moves between them: dram -> nvme -> oss -> gone, and back. Pure.
+
+It orders moves, the shell makes them and says how they ended. Copies go down only when room is
+needed above, and only what was used before; what was read comes back to dram, and its copy below
+stays, so that it can be evicted again for nothing.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from moonpool.kv import BlockKey
+from moonpool.messages.ids import TenantId
+from services.store.admission import SecondUse
+from services.store.below import Verdict
+from services.store.objects import State, StoredObject
+from services.store.residents import Residents
+from services.store.shelf import Record, Shelf, Stage
+from services.store.tiers.vault import Item
+
+LOADING_MAX = 1024  # promotions at a time
+DESCENDING_MAX = 1024
+TRIM_MAX = 64  # victims per shelf and call
+FLIGHT_MIN_BYTES = 16 << 20  # on the way down at a time, or a 16th of dram
+
+
+class Outcome(StrEnum):
+    DONE = "done"
+    LOST = "lost"  # the source is not what it should be: dropped
+    FAILED = "failed"  # the tier did not do it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demotion:
+    """dram -> shelf."""
+
+    obj: StoredObject
+    shelf: Shelf
+    record: Record
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Promotion:
+    """shelf -> dram."""
+
+    shelf: Shelf
+    record: Record
+    obj: StoredObject
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Descent:
+    """From one shelf to the one below."""
+
+    source: Shelf
+    source_record: Record
+    shelf: Shelf
+    record: Record
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Erasure:
+    shelf: Shelf
+    record: Record
+
+
+Move = Demotion | Promotion | Descent | Erasure
+
+
+class Ladder:
+    """A `Below`. One thread."""
+
+    def __init__(self, residents: Residents, shelves: Sequence[Shelf], uses_min: int) -> None:
+        self.shelves = list(shelves)  # nearest first
+        self.counters: Counter[str] = Counter()
+        self.loading: dict[BlockKey, Promotion] = {}
+        self.descending: set[Demotion | Descent] = set()
+        self._residents = residents
+        self._uses = SecondUse(uses_min)
+        self._moves: list[Move] = []
+        self._loading_bytes = 0
+        self._descending_bytes = 0
+        dram_bytes = residents.tier.bytes_total
+        self._loading_max_bytes = dram_bytes // 2
+        self._flight_max_bytes = max(FLIGHT_MIN_BYTES, dram_bytes // 16)
+        if shelves:
+            residents.below = self
+
+    # --- looking ---
+
+    def find(self, key: BlockKey) -> tuple[Shelf, Record] | None:
+        """The nearest place that can be read now."""
+        for shelf in self.shelves:
+            record = shelf.find(key)
+            if record is not None:
+                return shelf, record
+        return None
+
+    def used(self, keys: Sequence[BlockKey], now_s: float) -> None:
+        """A use of a run, head first; a put is one too."""
+        if not self.shelves:
+            return
+        for key in keys:
+            self._uses.used(key)
+        for shelf in self.shelves:
+            shelf.touch(keys, now_s)
+
+    # --- up ---
+
+    def promote(self, key: BlockKey, now_s: float) -> None:
+        """Begins to load it, if there is room for that now; asking again does no harm."""
+        found = self.find(key)
+        if found is None or key in self._residents.objects or len(self.loading) >= LOADING_MAX:
+            return
+        shelf, record = found
+        facts = record.item.facts
+        if self.loading and self._loading_bytes + facts.size_bytes > self._loading_max_bytes:
+            return
+        place = self._residents.reserve(facts.size_bytes, now_s, spare=True)
+        if place is None:
+            self.counters["promotions_no_space"] += 1
+            return
+        obj = StoredObject(
+            key,
+            facts.tenant,
+            facts.size_bytes,
+            facts.chunk_bytes,
+            place,
+            self._residents.next_generation(),
+            State.LOADING,
+            leases=1,
+        )
+        self._residents.add(obj)
+        shelf.begin_move(record)
+        self.loading[key] = move = Promotion(shelf, record, obj)
+        self._loading_bytes += facts.size_bytes
+        self._moves.append(move)
+
+    def end_promotion(
+        self, move: Promotion, outcome: Outcome, checksums: bytes, now_s: float
+    ) -> None:
+        """The shell has filled the object's place, or not."""
+        obj, residents = move.obj, self._residents
+        del self.loading[obj.key]
+        self._loading_bytes -= obj.size_bytes
+        self.counters[f"promotions_{outcome}"] += 1
+        if outcome is Outcome.LOST:
+            self._forget(move.shelf, move.record)
+        move.shelf.end_move(move.record)
+        if obj.state is State.DOOMED:
+            residents.let_go(obj, now_s)
+            return
+        obj.leases = 0
+        if outcome is Outcome.DONE:
+            residents.commit(obj, checksums, now_s)
+        else:
+            residents.drop(obj)
+
+    def load(self, shelf: Shelf, items: Sequence[Item], now_s: float) -> None:
+        """What lies on a shelf since before this start, as the shell finds it."""
+        shelf.load(items, self._residents.objects, now_s)
+
+    # --- down ---
+
+    def take_over(self, obj: StoredObject, now_s: float) -> Verdict:
+        if self.find(obj.key) is not None or not self._uses.admits(obj.key):
+            return Verdict.NO
+        takers = [s for s in self.shelves if s.can_take(obj.key, obj.size_bytes, obj.chunk_bytes)]
+        if takers and self._is_flight_full(obj.size_bytes):
+            return Verdict.LATER
+        for shelf in takers:
+            record = shelf.begin_arrival(
+                obj.key, obj.tenant, obj.size_bytes, obj.chunk_bytes, now_s
+            )
+            if record is not None:
+                self._residents.begin_leaving(obj)
+                self._begin_descent(Demotion(obj, shelf, record))
+                return Verdict.BEGUN
+        self.counters["demotions_no_space"] += bool(takers)
+        return Verdict.NO
+
+    def end_demotion(self, move: Demotion, outcome: Outcome, now_s: float) -> None:
+        self._end_descent(move)
+        self.counters[f"demotions_{outcome}"] += 1
+        move.shelf.end_arrival(move.record, outcome is Outcome.DONE, now_s)
+        if outcome is Outcome.LOST and move.obj.state is State.LIVE:
+            self._residents.drop(move.obj)
+        self._residents.end_leaving(move.obj, now_s)
+
+    def end_descent(self, move: Descent, outcome: Outcome, now_s: float) -> None:
+        self._end_descent(move)
+        self.counters[f"demotions_{outcome}"] += 1
+        move.shelf.end_arrival(move.record, outcome is Outcome.DONE, now_s)
+        if outcome is Outcome.LOST:
+            self._forget(move.source, move.source_record)
+        move.source.end_leaving(move.source_record)
+
+    def end_erasure(self, move: Erasure, outcome: Outcome) -> None:
+        move.shelf.end_erasure(move.record, outcome is Outcome.DONE)
+
+    def trim(self, now_s: float) -> None:
+        """Restores each shelf's headroom, a little at a time. For quiet moments."""
+        for index, shelf in enumerate(self.shelves):
+            for _ in range(TRIM_MAX):
+                if not shelf.online or shelf.excess_bytes() <= 0:
+                    break
+                victim = shelf.next_victim(now_s)
+                if victim is None or not self._send_down(shelf, victim, index + 1, now_s):
+                    break
+
+    # --- removing, and what the shell asks ---
+
+    def remove(self, tenant: TenantId, key: BlockKey) -> bool:
+        """Takes every copy below away; only a tenant's own."""
+        removed = False
+        for shelf in self.shelves:
+            shelf.bar(key)
+            record = shelf.records.get(key)
+            if record is not None and record.tenant == tenant:
+                shelf.drop(record)
+                removed = True
+        return removed
+
+    def take_moves(self) -> list[Move]:
+        """What the shell is to do next; it ends each with the matching `end_*`."""
+        moves, self._moves = self._moves, []
+        for shelf in self.shelves:
+            moves += [Erasure(shelf, record) for record in shelf.take_erasures()]
+        return moves
+
+    def holds(self) -> list[StoredObject]:
+        """Objects that moves hold, once per hold."""
+        demoted = [move.obj for move in self.descending if isinstance(move, Demotion)]
+        return [*demoted, *(move.obj for move in self.loading.values())]
+
+    def stats(self) -> dict[str, int]:
+        under_way = {"loading": len(self.loading), "demoting": len(self.descending)}
+        return {**self.counters, **under_way}
+
+    def check(self) -> None:
+        """Asserts that moves, shelves and residents agree."""
+        for shelf in self.shelves:
+            shelf.check()
+        loading = {o for o in self._residents.objects.values() if o.state is State.LOADING}
+        doomed = {m.obj for m in self.loading.values() if m.obj.state is State.DOOMED}
+        assert loading | doomed == {move.obj for move in self.loading.values()}
+        assert self._loading_bytes == sum(m.obj.size_bytes for m in self.loading.values())
+        footprints = [move.record.footprint for move in self.descending]
+        assert self._descending_bytes == sum(footprints)
+
+    # --- inside ---
+
+    def _send_down(self, shelf: Shelf, victim: Record, below: int, now_s: float) -> bool:
+        """Makes `victim` leave; False when it is better to wait."""
+        facts = victim.item.facts
+        lower = self.shelves[below:]
+        takers = [s for s in lower if s.can_take(victim.key, facts.size_bytes, facts.chunk_bytes)]
+        if takers and all(s.find(victim.key) is None for s in lower):
+            if not self._is_flight_full(facts.size_bytes):
+                for taker in takers:
+                    copy = taker.begin_arrival(
+                        victim.key, victim.tenant, facts.size_bytes, facts.chunk_bytes, now_s
+                    )
+                    if copy is not None:
+                        shelf.begin_leaving(victim)
+                        self._begin_descent(Descent(shelf, victim, taker, copy))
+                        return True
+            elif not shelf.is_pressed:
+                return False
+        shelf.drop(victim)
+        shelf.evictions += 1
+        return True
+
+    def _is_flight_full(self, size_bytes: int) -> bool:
+        wants_bytes = self._descending_bytes + size_bytes
+        is_full = wants_bytes > self._flight_max_bytes or len(self.descending) >= DESCENDING_MAX
+        return bool(self.descending) and is_full
+
+    def _begin_descent(self, move: Demotion | Descent) -> None:
+        self.descending.add(move)
+        self._descending_bytes += move.record.footprint
+        self._moves.append(move)
+
+    def _end_descent(self, move: Demotion | Descent) -> None:
+        self.descending.remove(move)
+        self._descending_bytes -= move.record.footprint
+
+    def _forget(self, shelf: Shelf, record: Record) -> None:
+        shelf.lost += 1
+        if record.stage is Stage.LIVE:
+            shelf.drop(record)

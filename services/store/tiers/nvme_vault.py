@@ -1,0 +1,162 @@
+"""The nvme tier's bytes: one preallocated segment file, read and written directly, and its index.
+
+A record is written first and its index entry after it, so an entry always means a whole record;
+the record carries its own header, so that even a wrong entry cannot make wrong bytes pass.
+"""
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from moonpool.kv.checksum import bad_chunks
+from services.store.tiers.direct import Arenas, DirectFile
+from services.store.tiers.errors import (
+    RecordDamaged,
+    RecordMissing,
+    VaultAway,
+    VaultReadOnly,
+    VaultRefused,
+)
+from services.store.tiers.nvme_index import IndexFile
+from services.store.tiers.record import header_bytes, pack_header, round_up, unpack_header
+from services.store.tiers.vault import Item
+
+THREADS = 4
+ARENA_BYTES = 8 << 20
+_REFUSALS = {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EINVAL, errno.EOPNOTSUPP}
+
+
+class NvmeVault:
+    """A `Vault` in one folder of its own, which it creates; one process at a time."""
+
+    name = "nvme"
+    is_local = True
+
+    def __init__(self, folder: Path, bytes_total: int) -> None:
+        self._folder = folder
+        self._bytes_total = round_up(bytes_total - bytes_total % 4096)
+        self._arenas: Arenas | None = None
+        self._data: DirectFile | None = None
+        self._index: IndexFile | None = None
+        self._lock_fd = -1
+
+    def open(self) -> Iterator[list[Item]]:
+        self.close()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+            self._data = DirectFile(self._folder / "segment.dat", self._bytes_total)
+            self._index = IndexFile(self._folder / "index.dat")
+            self._arenas = self._arenas or Arenas(THREADS, ARENA_BYTES)
+            found = self._index.scan(self._bytes_total)
+            self._try_direct()
+        except (OSError, EOFError) as error:
+            self.close()
+            raise _refusal(error, self._folder) from error
+        yield found
+
+    def write(self, item: Item, checksums: bytes, payload: memoryview) -> None:
+        facts = item.facts
+        if bad_chunks(payload, facts.chunk_bytes, checksums):
+            raise RecordDamaged(f"{facts.key.hex()} was damaged before it was written")
+        header = pack_header(facts, checksums)
+        with self._opened() as (data, index, arenas), arenas.lend() as arena:
+            at, done = item.place, 0
+            arena[: len(header)] = header
+            filled = len(header)
+            while True:
+                part = min(payload.nbytes - done, arena.nbytes - filled)
+                arena[filled : filled + part] = payload[done : done + part]
+                done += part
+                end = round_up(filled + part)
+                arena[filled + part : end] = bytes(end - filled - part)
+                data.write(at, arena[:end])
+                at, filled = at + end, 0
+                if done == payload.nbytes:
+                    break
+            data.sync()
+            index.add(item)
+
+    def read(self, item: Item, target: memoryview) -> bytes:
+        facts = item.facts
+        header_size = header_bytes(facts.size_bytes, facts.chunk_bytes)
+        with self._opened() as (data, _, arenas), arenas.lend() as arena:
+            length = header_size + round_up(facts.size_bytes)
+            part = min(length, arena.nbytes)
+            data.read(item.place, arena[:part])
+            found, checksums = unpack_header(arena[:header_size])
+            if found != facts:
+                raise RecordMissing(f"another record lies where {facts.key.hex()} should")
+            done = min(part - header_size, facts.size_bytes)
+            target[:done] = arena[header_size : header_size + done]
+            while done < facts.size_bytes:
+                part = min(round_up(facts.size_bytes - done), arena.nbytes)
+                data.read(item.place + header_size + done, arena[:part])
+                take = min(part, facts.size_bytes - done)
+                target[done : done + take] = arena[:take]
+                done += take
+        if bad_chunks(target, facts.chunk_bytes, checksums):
+            raise RecordDamaged(f"{facts.key.hex()} is damaged on disk")
+        return checksums
+
+    def erase(self, item: Item) -> None:
+        with self._opened() as (_, index, _arenas):
+            index.clear(item.place)
+
+    def probe(self) -> None:
+        with self._opened():
+            self._try_direct()
+
+    def close(self) -> None:
+        """Idempotent."""
+        for file in (self._data, self._index):
+            if file is not None:
+                file.close()
+        self._data = self._index = None
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def _take_lock(self) -> None:
+        self._lock_fd = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise VaultRefused(f"{self._folder} is in use by another node") from None
+
+    def _try_direct(self) -> None:
+        """One page, read as all are: some file systems open directly and refuse afterwards."""
+        assert self._data is not None
+        assert self._arenas is not None
+        with self._arenas.lend() as arena:
+            self._data.read(0, arena[:4096])
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[DirectFile, IndexFile, Arenas]]:
+        """The files, their errors in our words."""
+        if self._data is None or self._index is None or self._arenas is None:
+            raise VaultAway(f"{self._folder} is not open")
+        try:
+            yield self._data, self._index, self._arenas
+        except OSError as error:
+            if error.errno == errno.EROFS:
+                raise VaultReadOnly(f"{self._folder}: {error}") from error
+            raise VaultAway(f"{self._folder}: {error}") from error
+        except EOFError as error:
+            raise RecordMissing(f"{self._folder}: {error}") from error
+
+
+def _refusal(error: Exception, folder: Path) -> VaultRefused | VaultAway:
+    """Why the folder cannot be used, for whoever has to mend it."""
+    if not isinstance(error, OSError):
+        return VaultAway(f"{folder}: {error}")
+    if error.errno == errno.ENOSPC:
+        return VaultRefused(f"{folder}: the disk is full; set MOONPOOL_NVME_BYTES to less")
+    if error.errno == errno.EINVAL:
+        return VaultRefused(f"{folder}: the file system has no direct I/O")
+    if error.errno in _REFUSALS:
+        return VaultRefused(f"{folder}: {error.strerror}")
+    return VaultAway(f"{folder}: {error}")
