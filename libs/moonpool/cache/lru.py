@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
+from moonpool.cache.base import NO_HINT, BlockHint
+
 K = TypeVar("K", bound=Hashable)
 
 
@@ -17,12 +19,12 @@ class LruPolicy(Generic[K]):
     def __init__(self) -> None:
         self._order: OrderedDict[K, None] = OrderedDict()  # the next to go stands first
 
-    def insert(self, key: K, size_bytes: int, now_s: float) -> None:
+    def insert(self, key: K, size_bytes: int, now_s: float, hint: BlockHint = NO_HINT) -> None:
         if key in self._order:
             raise KeyError(key)
         self._order[key] = None
 
-    def touch(self, keys: Iterable[K], now_s: float) -> None:
+    def touch(self, keys: Iterable[K], now_s: float, hint: BlockHint = NO_HINT) -> None:
         for key in reversed(list(keys)):
             if key in self._order:
                 self._order.move_to_end(key)
