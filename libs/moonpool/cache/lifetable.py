@@ -133,7 +133,8 @@ def _blur(values: Floats) -> Floats:
     """Each bin half itself, a quarter each neighbour; at the ends itself instead."""
     left = np.concatenate([values[:, :1], values[:, :-1]], axis=1)
     right = np.concatenate([values[:, 1:], values[:, -1:]], axis=1)
-    return 0.5 * values + 0.25 * (left + right)
+    blurred: Floats = 0.5 * values + 0.25 * (left + right)
+    return blurred
 
 
 def _gains(hazard: Floats, widths: Floats) -> Floats:

@@ -21,11 +21,15 @@ class Tally:
 
 class Replay:
     """A cache of `blocks_max` whole blocks. A prompt hits with its leading run of blocks that are
-    there; then all of its blocks are there, and room is made."""
+    there; then all of its blocks are there, and room is made. `full_blocks_only`: all but a block
+    in which the prompt ends."""
 
-    def __init__(self, policy: EvictionPolicy[int], blocks_max: int) -> None:
+    def __init__(
+        self, policy: EvictionPolicy[int], blocks_max: int, full_blocks_only: bool = False
+    ) -> None:
         self._policy = policy
         self._blocks_max = blocks_max
+        self._full_blocks_only = full_blocks_only
         self._here: set[int] = set()
         self.tally = Tally()
 
@@ -58,8 +62,11 @@ class Replay:
             block = blocks[at]
             if block in here:
                 continue
+            ends = at == last and request.ends_inside
+            if ends and self._full_blocks_only:
+                continue
             here.add(block)
-            if at == last and request.ends_inside:
+            if ends:
                 tail = BlockHint(run_blocks=len(blocks), partial=True)
                 policy.insert(block, BLOCK_TOKENS, request.arrived_s, tail)
             else:

@@ -60,7 +60,7 @@ def repeat(requests: list[Request], passes: int) -> list[Request]:
     service goes on, with other users and the same system prompts."""
     uses = Counter(block for request in requests for block in request.blocks)
     shared = {block for block, count in uses.items() if count >= SHARED_USES}
-    ids = max(uses) + 1
+    ids = max(uses, default=0) + 1
     span_s = requests[-1].arrived_s - requests[0].arrived_s
     span_s += span_s / max(len(requests) - 1, 1)
     repeated = list(requests)
