@@ -30,3 +30,11 @@ class StoreSettings(CommonSettings):
         description="How often a day the nvme tier may be written full, to spare the disk; "
         "0: no limit.",
     )
+    oss_endpoint: str = Field(
+        "", description="URL of an S3-compatible server for the oss tier; empty: no such tier."
+    )
+    oss_bucket: str = Field("kvcache", description="Bucket of the oss tier; it must exist.")
+    oss_access_key: str = Field("", description="Access key for the bucket.")
+    oss_secret_key: str = Field("", description="Secret key for the bucket.")
+    oss_region: str = Field("us-east-1", description="Region that requests are signed for.")
+    oss_bytes: int = Field(64 << 30, gt=0, description="Budget of the oss tier in the bucket.")

@@ -80,6 +80,8 @@ class Builder:
             env = common | {"MOONPOOL_ID": name}
             if role == "gateway":
                 env["MOONPOOL_HTTP_PORT"] = str(next(gateways))
+            elif role == "store" and self.sites.s3_url:
+                env |= self._bucket()
             env |= self.service_env.get(name, {})
             command = [sys.executable, "-m", f"services.{role}"]
             yield Child(name, role, command, env, self.state.logs / f"{name}.log")
@@ -98,6 +100,17 @@ class Builder:
             "MOONPOOL_RUN_DIR": str(self.run_dir),
             "MOONPOOL_MODEL": model,
             "MOONPOOL_DTYPE": self.shape.dtype,
+        }
+
+    def _bucket(self) -> dict[str, str]:
+        """The bucket that came along, unless our user has one of his own."""
+        if "MOONPOOL_OSS_ENDPOINT" in self.env:
+            return {}
+        return {
+            "MOONPOOL_OSS_ENDPOINT": self.sites.s3_url,
+            "MOONPOOL_OSS_BUCKET": BUCKET,
+            "MOONPOOL_OSS_ACCESS_KEY": self.sites.s3_access_key,
+            "MOONPOOL_OSS_SECRET_KEY": self.sites.s3_secret_key,
         }
 
     @staticmethod

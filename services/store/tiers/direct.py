@@ -5,6 +5,7 @@ and pages of 4 KiB would split a block into many requests (twice the time, four 
 """
 
 import ctypes
+import errno
 import mmap
 import os
 import queue
@@ -78,6 +79,7 @@ class DirectFile:
     def __init__(self, path: Path, size_bytes: int) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_DIRECT, 0o600)
         try:
+            _require_room(self._fd, size_bytes)
             if os.fstat(self._fd).st_size > size_bytes:
                 os.ftruncate(self._fd, size_bytes)
             os.posix_fallocate(self._fd, 0, size_bytes)
@@ -107,3 +109,10 @@ class DirectFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _require_room(fd: int, size_bytes: int) -> None:
+    """OSError(ENOSPC) before anything is allocated: not even for a moment do we fill a disk."""
+    disk, own_bytes = os.fstatvfs(fd), os.fstat(fd).st_blocks * 512
+    if size_bytes > disk.f_bavail * disk.f_frsize + own_bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
