@@ -4,6 +4,7 @@
 export PATH=$PATH:/usr/sbin:/usr/bin:/sbin:/bin
 put() { echo "$2" > "/proc/sys/$1"; }  # sysctl may not be installed
 
+touch "/vmout/up.$RANK"
 mkdir -p /dev/shm /dev/pts
 mount -t tmpfs shm /dev/shm
 mount -t devpts pts /dev/pts

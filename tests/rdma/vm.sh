@@ -10,7 +10,7 @@
 # Everything is emulated: neither KVM nor an adapter nor InfiniBand in the kernel is needed here.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-limit_s=600 machines=1 memory_mib=3072 out=
+limit_s=600 boot_s=60 machines=1 memory_mib=3072 out=
 while [ $# -gt 0 ]; do
     case $1 in
     -n) machines=2 memory_mib=1536; shift ;;
@@ -28,7 +28,8 @@ pids=()
 trap '[ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2>/dev/null || :' EXIT
 trap 'exit 143' TERM INT
 
-packages=(qemu-system-x86 busybox-static cpio kmod iproute2 rdma-core ibverbs-providers python3-pyverbs)
+packages=(qemu-system-x86 busybox-static cpio kmod iproute2 rdma-core ibverbs-providers
+    python3-pyverbs)
 
 install_missing() {
     local missing=() package
@@ -97,27 +98,51 @@ second_stage() { # of machine $1
 }
 
 PYTHONPATH=$cache/pythonpath${PYTHONPATH:+:$PYTHONPATH}
-for ((rank = 0; rank < machines; rank++)); do
-    rm -f "$out/status.$rank"
-    printf '%q ' "$@" > "$out/command.$rank"
-    second_stage $rank > "$out/guest.$rank"
-    wire=()
+kernel_words="console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off no_timer_check nowatchdog"
+
+boot() { # machine $1
+    local rank=$1 wire=() other=$((1 - $1))
+    rm -f "$out/status.$rank" "$out/up.$rank" "$out/wire$rank"
+    printf '%q ' "${command[@]}" > "$out/command.$rank"
+    second_stage "$rank" > "$out/guest.$rank"
     if [ $machines = 2 ]; then
         wire=(
-            -netdev "dgram,id=wire,local.type=unix,local.path=$out/wire$rank,remote.type=unix,remote.path=$out/wire$((1 - rank))"
+            -netdev "dgram,id=wire,local.type=unix,local.path=$out/wire$rank"
             -device "virtio-net-pci,netdev=wire,host_mtu=9000,mac=52:54:00:77:00:0$rank"
         )
+        wire[1]+=",remote.type=unix,remote.path=$out/wire$other"
     fi
     timeout -k 5 "$limit_s" qemu-system-x86_64 \
         -accel tcg,thread=multi,tb-size=512 -cpu max -smp 2 -m $memory_mib \
         -nodefaults -no-user-config -display none -no-reboot -serial stdio \
         -kernel "$cache/vmlinuz" -initrd "$cache/initrd.gz" -device virtio-rng-pci \
-        -append "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off no_timer_check nowatchdog rank=$rank" \
+        -append "$kernel_words rank=$rank" \
         -virtfs local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap \
         -virtfs "local,path=$out,mount_tag=out,security_model=none,multidevs=remap" \
         "${wire[@]}" </dev/null > >(sed -u -e 's/\r$//' -e "s/^/vm$rank: /") 2>&1 &
     pids+=($!)
+}
+
+all_up() {
+    local rank
+    for ((rank = 0; rank < machines; rank++)); do
+        [ -e "$out/up.$rank" ] || return 1
+    done
+}
+
+# An emulated machine on a busy host now and then misses its first timer and stands still for ever.
+command=("$@")
+for attempt in 1 2 3; do
+    for ((rank = 0; rank < machines; rank++)); do boot $rank; done
+    deadline=$((SECONDS + boot_s))
+    until all_up || [ $SECONDS -ge $deadline ]; do sleep 0.5; done
+    all_up && break
+    echo "vm.sh: not up within $boot_s s, attempt $attempt"
+    kill "${pids[@]}" 2>/dev/null || :
+    wait "${pids[@]}" 2>/dev/null || :
+    pids=()
 done
+[ ${#pids[@]} -gt 0 ] || { echo "vm.sh: no machine came up" >&2; exit 126; }
 
 result=0
 for ((rank = 0; rank < machines; rank++)); do

@@ -126,10 +126,11 @@ class Session:
         return len(self._exposed)
 
     def close(self) -> None:
-        """The peer reaches nothing any more."""
+        """The peer reaches nothing any more. First what is exposed: a window that is still bound to
+        it keeps a queue pair from ending."""
+        self._drop(set(self._exposed))
         for queue in self._queues:
             queue.close()
-        self._drop(set(self._exposed))
         self._cq.close()
         if self._exposer is not None:
             self._exposer.close()
