@@ -1,22 +1,34 @@
-"""Who stays and where it lies: eviction policies and the allocator of a segment.
+"""Who stays, who is worth a write, and where it lies: eviction, admission, and the allocator.
 
 Pure; used by device pools, store nodes and the simulator. It never moves bytes or reads a clock.
 """
 
+from moonpool.cache.admission import (
+    AdmissionFilter,
+    AdmitAll,
+    FrequencyAdmission,
+    ReuseAdmission,
+)
 from moonpool.cache.allocator import AllocatorStats, OffsetAllocator
 from moonpool.cache.base import NO_HINT, BlockHint, EvictionPolicy
 from moonpool.cache.fifo import FifoPolicy
 from moonpool.cache.lru import LruPolicy
+from moonpool.cache.ours import OurPolicy
 from moonpool.cache.registry import POLICY_NAMES, make_policy
 
 __all__ = [
     "NO_HINT",
     "POLICY_NAMES",
+    "AdmissionFilter",
+    "AdmitAll",
     "AllocatorStats",
     "BlockHint",
     "EvictionPolicy",
     "FifoPolicy",
+    "FrequencyAdmission",
     "LruPolicy",
     "OffsetAllocator",
+    "OurPolicy",
+    "ReuseAdmission",
     "make_policy",
 ]

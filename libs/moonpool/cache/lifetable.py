@@ -45,13 +45,15 @@ class LifeTable:
             edges.append(edges[-1] * self.shape.edge_ratio)
         self.edges_s = edges[1:-1]  # inner edges: bisect_right gives the bin of an age
         self.gains: list[list[float]] = [[0.0] * (len(edges) - 1) for _ in families]  # [class][bin]
-        self._widths = np.diff(np.array(edges))  # seconds, [bins]
+        self._starts = np.array(edges)  # outer edges too, [bins + 1]
+        self._widths = np.diff(self._starts)  # seconds, [bins]
         kinds = max(families) + 1
         self._family = np.array(families)
         self._in_family = np.zeros((kinds, len(families)))
         self._in_family[self._family, np.arange(len(families))] = 1.0
         bins = len(self._widths)
         self._reused = np.zeros((len(families), bins))  # closed episodes, faded
+        self._rates = np.zeros((len(families), bins))  # reuses per second, as of the last refit
         self._slices = int(self.shape.horizon_s / self.shape.slice_s)
         # Open episodes by the slice they began in, slices modulo _slices.
         self._open = np.zeros((len(families), self._slices))
@@ -77,8 +79,16 @@ class LifeTable:
         events, exposure = self._reused.copy(), self._exposure(now_s)
         for _ in range(self.shape.smooth_rounds):
             events, exposure = _blur(events), _blur(exposure)
-        self.gains = _gains(self._hazard(events, exposure), self._widths).tolist()
+        self._rates = self._hazard(events, exposure)
+        self.gains = _gains(self._rates, self._widths).tolist()
         self._reused *= self.shape.fade
+
+    def chance(self, kind: int, age_s: float, within_s: float) -> float:
+        """Probability that a block of class `kind` unused for `age_s` is used in the `within_s`
+        to come, as of the last refit."""
+        starts = self._starts
+        inside = np.minimum(starts[1:], age_s + within_s) - np.maximum(starts[:-1], age_s)
+        return float(-np.expm1(-(self._rates[kind] * np.maximum(inside, 0.0)).sum()))
 
     # --- inside ---
 

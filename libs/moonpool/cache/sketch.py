@@ -17,7 +17,7 @@ class FrequencySketch:
     """For about `keys_max` keys; halves after ten times as many uses."""
 
     def __init__(self, keys_max: int) -> None:
-        self._bits = max(6, (max(keys_max, 1) - 1).bit_length() + 1)
+        self._bits = max(6, (max(keys_max, 1) - 1).bit_length() + 3)
         self._rows = [bytearray(1 << self._bits) for _ in range(ROWS)]
         self._sample = 10 * max(keys_max, 1)
         self._uses = 0

@@ -25,7 +25,8 @@ class WTinyLfuPolicy(Generic[K]):
         self._window: OrderedDict[K, None] = OrderedDict()  # the next to go stands first
         self._probation: OrderedDict[K, None] = OrderedDict()
         self._protected: OrderedDict[K, None] = OrderedDict()
-        self._sketch_keys = max(blocks_max, SKETCH_KEYS_MIN)
+        self._contenders: OrderedDict[K, None] = OrderedDict()  # left the window when all was full
+        self._sketch_keys = blocks_max or SKETCH_KEYS_MIN
         self._sketch = FrequencySketch(self._sketch_keys)
 
     def insert(self, key: K, size_bytes: int, now_s: float, hint: BlockHint = NO_HINT) -> None:
@@ -33,10 +34,13 @@ class WTinyLfuPolicy(Generic[K]):
             raise KeyError(key)
         self._window[key] = None
         self._sketch.add(key)
-        self._blocks_max = max(self._blocks_max, len(self))
-        if self._blocks_max > 2 * self._sketch_keys:  # it was made for fewer: start anew, larger
-            self._sketch_keys = 2 * self._blocks_max
-            self._sketch = FrequencySketch(self._sketch_keys)
+        full = len(self) >= self._blocks_max > 0
+        self._grow()
+        while len(self._window) > max(1, self._blocks_max * WINDOW_SHARE):
+            moved, _ = self._window.popitem(last=False)
+            self._probation[moved] = None
+            if full:
+                self._contenders[moved] = None
 
     def touch(self, keys: Iterable[K], now_s: float, hint: BlockHint = NO_HINT) -> None:
         for key in reversed(list(keys)):
@@ -46,6 +50,7 @@ class WTinyLfuPolicy(Generic[K]):
                 self._protected.move_to_end(key)
             elif key in self._probation:
                 del self._probation[key]
+                self._contenders.pop(key, None)
                 self._protected[key] = None
             else:
                 continue
@@ -55,23 +60,22 @@ class WTinyLfuPolicy(Generic[K]):
             self._probation[self._protected.popitem(last=False)[0]] = None
 
     def victim(self, now_s: float) -> K | None:
-        main = self._probation or self._protected
-        victim = next(iter(main), None)
-        if len(self._window) <= max(1, self._blocks_max * WINDOW_SHARE) and victim is not None:
-            return victim
-        candidate = next(iter(self._window), None)
-        if victim is None or candidate is None:
-            return candidate if victim is None else victim
-        if self._sketch.count(candidate) <= self._sketch.count(victim):
-            return candidate
-        del self._window[candidate]
-        self._probation[candidate] = None
-        return victim
+        """The loser between who left the window first and who would leave the rest."""
+        incumbent = next(iter(self._probation or self._protected or self._window), None)
+        contender = next(iter(self._contenders), None)
+        if contender is None or incumbent is None:
+            return incumbent
+        won = self._sketch.count(contender) > self._sketch.count(incumbent)
+        return incumbent if won else contender
 
     def remove(self, key: K) -> None:
         for part in (self._window, self._probation, self._protected):
             if key in part:
                 del part[key]
+                if key in self._contenders:
+                    del self._contenders[key]
+                elif self._contenders:  # the first one stays in its stead
+                    self._contenders.popitem(last=False)
                 return
         raise KeyError(key)
 
@@ -80,3 +84,10 @@ class WTinyLfuPolicy(Generic[K]):
 
     def __contains__(self, key: object) -> bool:
         return key in self._window or key in self._probation or key in self._protected
+
+    def _grow(self) -> None:
+        """Notes the most it has held; far beyond what the sketch was made for, makes a larger."""
+        self._blocks_max = max(self._blocks_max, len(self))
+        if self._blocks_max > 2 * self._sketch_keys:
+            self._sketch_keys = 2 * self._blocks_max
+            self._sketch = FrequencySketch(self._sketch_keys)

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from moonpool.bus import Endpoint
-from moonpool.cache import LruPolicy
+from moonpool.cache import EvictionPolicy, make_policy
 from moonpool.client.blocks import BlockStore
 from moonpool.engine import resolve_model
 from moonpool.engine.torch_engine import TorchEngine, load_engine
@@ -117,8 +117,15 @@ def _assemble(
         sequences_max=settings.sequences_max,
         queue_max=settings.queue_max,
     )
-    policy: LruPolicy[BlockKey] = LruPolicy()
-    return links, InstanceCore(limits, BlockPool(blocks, spec.layout.block_bytes, policy))
+    order = _eviction_order(settings.eviction, blocks)
+    return links, InstanceCore(limits, BlockPool(blocks, spec.layout.block_bytes, order))
+
+
+def _eviction_order(name: str, blocks: int) -> EvictionPolicy[BlockKey]:
+    try:
+        return make_policy(name, blocks)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
 
 
 async def _serve(

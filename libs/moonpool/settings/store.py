@@ -12,7 +12,11 @@ class StoreSettings(CommonSettings):
     headroom: float = Field(
         0.2, ge=0, lt=1, description="Share of the dram tier kept free for bursts of puts."
     )
-    eviction: str = Field("lru", description="Who goes when room is needed: lru or fifo.")
+    eviction: str = Field(
+        "lru",
+        description="Who goes when room is needed: lru, or ours, which learns from reuse; to "
+        "compare: fifo, lfu, sieve, s3fifo, arc, wtinylfu.",
+    )
     demote_after_uses: int = Field(
         2,
         ge=1,

@@ -19,6 +19,11 @@ class WorkerSettings(CommonSettings):
     kv_pool_bytes: int = Field(
         1 << 30, gt=0, description="Device KV pool of an instance, in bytes."
     )
+    eviction: str = Field(
+        "lru",
+        description="Who goes when room is needed: lru, or ours, which learns from reuse; to "
+        "compare: fifo, lfu, sieve, s3fifo, arc, wtinylfu.",
+    )
     chunk_tokens: int = Field(
         512, ge=16, description="Prompt tokens per prefill step; rounded down to whole blocks."
     )
