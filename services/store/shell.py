@@ -63,6 +63,7 @@ async def running_node(context: Context) -> AsyncIterator[StoreNode]:
             run_dir=folder,
             listen_host=settings.listen_host,
             advertise_host=advertise_host(settings.advertise_host),
+            rdma_device=settings.rdma_device,
         )
         try:
             try:

@@ -198,7 +198,8 @@ async def test_random_damage_changes_nothing(target: Target) -> None:
         places = st.lists(st.integers(0, len(parts) - 1), min_size=1, max_size=6)
         for place in data.draw(places):
             parts[place] = data.draw(st.integers(0, 255))
-        target.said_to(target.greeted(), bytes(parts[: data.draw(st.integers(1, len(parts)))]))
+        said = bytes(parts[: data.draw(st.integers(1, len(parts)))])
+        target.said_to(target.greeted(), said)
         assert np.array_equal(array(target.region), target.content)
 
     await asyncio.to_thread(check)

@@ -72,7 +72,7 @@ class StoreClient:
         user: str = "",
         password: str = "",
         host_id: str = "",
-        transports: Sequence[str] = ("shm", "tcp"),
+        transports: Sequence[str] = ("shm", "rdma", "tcp"),
         wait_s: float = 5.0,
         timeout_s: float = TIMEOUT_S,
     ) -> AsyncIterator[Self]:

@@ -52,6 +52,7 @@ async def run_instance(ctx: ServiceContext[WorkerSettings]) -> None:
             run_dir=run_dir,
             listen_host=settings.listen_host,
             advertise_host=advertise_host(settings.advertise_host),
+            rdma_device=settings.rdma_device,
         )
         stack.push_async_callback(transfer.close)
         links, core = _assemble(ctx, engine, transfer, stack)

@@ -50,6 +50,11 @@ class CommonSettings(BaseModel):
         "machine's host name, which stays right when its address changes; empty: the address "
         "listened on.",
     )
+    rdma_device: str = Field(
+        "",
+        description="RDMA adapters to use, as device, device:port or device:port:gid, with commas "
+        "between; empty: all that are active, and none is needed.",
+    )
     state_file: str = Field(
         "",
         description="File that holds `starting`, `ready` or `draining`, written each second while "

@@ -76,7 +76,7 @@ class TransferEngine:
         run_dir: str | FilePath,
         listen_host: str = "127.0.0.1",
         advertise_host: str = "",
-        transports: Sequence[str] = ("shm", "tcp"),
+        transports: Sequence[str] = ("shm", "rdma", "tcp"),
         rdma_device: str = "",
     ) -> Self:
         """Listens and is ready. `run_dir` must exist; `advertise_host` is what peers connect to

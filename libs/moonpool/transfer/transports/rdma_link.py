@@ -101,8 +101,11 @@ class Link:
             raise BadFrame(f"an answer of {type(answer).__name__}")
         if answer.granted.status == Status.OK and len(answer.granted.keys) != len(self._queues):
             raise BadFrame("too few keys")
-        for queue, its in zip(self._queues, answer.end.queues, strict=True):
-            queue.connect(answer.end, its, remote_access=False)
+        try:
+            for queue, its in zip(self._queues, answer.end.queues, strict=True):
+                queue.connect(answer.end, its, remote_access=False)
+        except ValueError as error:
+            raise BadFrame(str(error)) from error
         return answer.granted
 
     def ask(self, ask: Ask) -> None:

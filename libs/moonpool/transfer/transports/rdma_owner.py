@@ -134,7 +134,7 @@ class RdmaOwner:
             return False
         try:
             session = Session(device, self._table, message.end)
-        except device.verbs.error:
+        except (device.verbs.error, ValueError):
             self._tally.add("rdma.handshakes_failed")
             peer.control.send(Granted(ask, Status.NOT_SHAREABLE))
             return False

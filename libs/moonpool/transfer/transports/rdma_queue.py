@@ -1,5 +1,6 @@
 """One reliable queue pair (RC) of a connection."""
 
+import ipaddress
 import secrets
 from typing import Any
 
@@ -28,12 +29,14 @@ class Queue:
         self.free = depth  # requests that may still be posted
 
     def connect(self, peer: End, its: QueueEnd, *, remote_access: bool) -> None:
-        """Raises pyverbs' error when the peer's address cannot be."""
+        """Raises pyverbs' error or ValueError when the peer's address cannot be."""
         device, verbs = self._device, self._device.verbs
         enums = verbs.enums
         both = enums.IBV_ACCESS_REMOTE_READ | enums.IBV_ACCESS_REMOTE_WRITE
         route = verbs.addr.GlobalRoute(
-            dgid=verbs.addr.GID(peer.gid), sgid_index=device.gid.index, hop_limit=64
+            dgid=verbs.addr.GID(ipaddress.IPv6Address(peer.gid).exploded),
+            sgid_index=device.gid.index,
+            hop_limit=64,
         )
         attributes = verbs.qp.QPAttr(port_num=device.port)
         attributes.qp_access_flags = both if remote_access else 0

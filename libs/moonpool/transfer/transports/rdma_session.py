@@ -26,7 +26,7 @@ EXPOSURES_MAX = 4096  # per peer
 
 class Session:
     """Made and closed by one thread; `withdraw` and `unconfirmed` are for any. Raises pyverbs'
-    error."""
+    error, ValueError."""
 
     def __init__(self, device: Device, table: RegionTable, peer: End) -> None:
         self._device = device
