@@ -126,7 +126,7 @@ class Project:
         wait(lambda: self.healthy(*services), deadline_s, f"{services or 'all'} healthy")
 
 
-ONCE = ("credentials", "model")  # run to their end before anything else
+ONCE = ("credentials", "model", "bucket")  # run to their end before anything else
 
 
 def run(*command: str, timeout_s: float = 60.0, status: int = 0) -> str:

@@ -25,6 +25,7 @@ API_PORT=$(free_port) NATS_PORT=$(free_port)
 # One core each: more instances than cores run here, and they must answer at any load.
 export API_PORT NATS_PORT INSTANCE_CPUS=1 SLO_TTFT_S=120 SLO_TBT_S=10
 export KV_POOL_BYTES=$((128 << 20)) STORE_DRAM_BYTES=$((128 << 20))
+export STORE_NVME_BYTES=$((256 << 20))
 export NATS_OBSERVER_PASSWORD=observer-of-the-test NATS_OPERATOR_PASSWORD=operator-of-the-test
 
 ended() {

@@ -34,7 +34,7 @@ def test_no_container_runs_as_root_or_could_write_to_its_image(project: Project)
         assert container.host["Memory"] > 0, container.name
         assert container.host["NanoCpus"] > 0, container.name
         if container.service not in ONCE:
-            owners = run("docker", "top", container.id, "-eo", "uid").split()[1:]
+            owners = run("docker", "top", container.id, "-eo", "pid,uid").split()[3::2]
             assert set(owners) == {user}, container.name
 
 

@@ -17,7 +17,8 @@ from tests.support.until import until
 
 CONFIG = Path(__file__).resolve().parents[2] / "deploy" / "nats" / "nats.conf"
 USERS = (
-    "gateway", "conductor", "prefill", "decode", "colocated", "store", "observer", "operator",
+    "gateway", "conductor", "prefill", "decode", "colocated", "store", "exporter", "observer",
+    "operator",
 )  # fmt: skip
 SUBJECTS = Subjects()
 
@@ -86,6 +87,7 @@ SPEAKS = {
     "decode": [SUBJECTS.hello, SUBJECTS.tokens("r"), SUBJECTS.store("s", "put_end")],
     "colocated": [SUBJECTS.hello, SUBJECTS.tokens("r"), SUBJECTS.store("s", "get_start")],
     "store": [SUBJECTS.hello, SUBJECTS.kv_events("s"), SUBJECTS.load("s")],
+    "exporter": [SUBJECTS.metrics("exporter", "e")],
     "observer": [],
     "operator": ["$SRV.PING", SUBJECTS.conductor_status, SUBJECTS.store("s", "drain")],
 }
@@ -96,6 +98,7 @@ MUTE = {
     "decode": [SUBJECTS.prefill("p", "submit"), SUBJECTS.audit("a", "b")],
     "colocated": [SUBJECTS.metrics("gateway", "g"), SUBJECTS.store("s", "remove")],
     "store": [SUBJECTS.tokens("r"), SUBJECTS.decode("d", "start"), SUBJECTS.store("s", "drain")],
+    "exporter": [SUBJECTS.metrics("gateway", "g"), SUBJECTS.heartbeat, SUBJECTS.plan],
     "observer": [SUBJECTS.audit("a", "b"), SUBJECTS.plan, SUBJECTS.heartbeat],
     "operator": [SUBJECTS.tokens("r"), SUBJECTS.heartbeat, SUBJECTS.audit("a", "b")],
 }
@@ -106,6 +109,7 @@ DEAF = {
     "decode": ["mp.>", SUBJECTS.tokens("*"), SUBJECTS.prefill("*", "submit"), "_PARTS_prefill.>"],
     "colocated": ["mp.>", SUBJECTS.tokens("*"), "_INBOX_gateway.>", "mp.audit.>"],
     "store": ["mp.>", SUBJECTS.tokens("*"), SUBJECTS.prefill("*", "submit"), "_INBOX.>"],
+    "exporter": ["mp.>", "mp.audit.>", "_INBOX_gateway.>"],
     "observer": ["mp.>", SUBJECTS.tokens("*"), SUBJECTS.prefill("*", "submit"), "_INBOX_gateway.>"],
     "operator": [">", "_INBOX_gateway.>", "_PARTS_store.>"],
 }

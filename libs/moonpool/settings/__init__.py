@@ -2,6 +2,7 @@
 
 from moonpool.settings.base import PREFIX, CommonSettings, SettingsError
 from moonpool.settings.conductor import ConductorSettings
+from moonpool.settings.exporter import ExporterSettings
 from moonpool.settings.gateway import GatewaySettings
 from moonpool.settings.load import ALL_SETTINGS, known_names, load_settings
 from moonpool.settings.store import StoreSettings
@@ -12,6 +13,7 @@ __all__ = [
     "PREFIX",
     "CommonSettings",
     "ConductorSettings",
+    "ExporterSettings",
     "GatewaySettings",
     "SettingsError",
     "StoreSettings",

@@ -4,6 +4,7 @@ from pydantic.fields import FieldInfo
 
 from moonpool.settings.base import PREFIX, CommonSettings
 from moonpool.settings.conductor import ConductorSettings
+from moonpool.settings.exporter import ExporterSettings
 from moonpool.settings.gateway import GatewaySettings
 from moonpool.settings.store import StoreSettings
 from moonpool.settings.worker import WorkerSettings
@@ -24,6 +25,7 @@ SECTIONS: tuple[tuple[str, type[CommonSettings]], ...] = (
     ("Conductor", ConductorSettings),
     ("Prefill, decode and colocated instances", WorkerSettings),
     ("Store nodes", StoreSettings),
+    ("Exporter", ExporterSettings),
 )
 
 

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from moonpool.settings.base import PREFIX, CommonSettings, SettingsError, read_settings
 from moonpool.settings.conductor import ConductorSettings
+from moonpool.settings.exporter import ExporterSettings
 from moonpool.settings.gateway import GatewaySettings
 from moonpool.settings.store import StoreSettings
 from moonpool.settings.worker import WorkerSettings
@@ -16,6 +17,7 @@ ALL_SETTINGS: tuple[type[CommonSettings], ...] = (
     ConductorSettings,
     WorkerSettings,
     StoreSettings,
+    ExporterSettings,
 )
 
 S = TypeVar("S", bound=CommonSettings)
