@@ -2,5 +2,3 @@
 
 It listens to `mp.metrics.>` and answers `GET /metrics`; nothing on the mesh waits for it.
 """
-
-__all__: list[str] = []
