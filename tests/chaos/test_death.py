@@ -16,7 +16,7 @@ from tests.support.until import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
-TOKENS = 48
+TOKENS = 40
 
 
 def question(name: str) -> str:

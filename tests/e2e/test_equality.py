@@ -18,7 +18,7 @@ from tests.support.until import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
-TOKENS = 20
+TOKENS = 12
 GREEDY = SamplingParams(temperature=0, max_tokens=TOKENS)
 
 
@@ -49,7 +49,8 @@ async def test_cold_and_again_through_the_gateway(mesh: Mesh, reference: Referen
 
 async def test_chats_use_the_models_own_template(mesh: Mesh, reference: Reference) -> None:
     async with httpx.AsyncClient(timeout=120.0) as client:
-        for name, messages in CHATS.items():
+        for name in ("question", "chinese", "two turns", "system", "emoji"):
+            messages = CHATS[name]
             reply = await client.post(
                 f"{mesh.url}/v1/chat/completions",
                 json={

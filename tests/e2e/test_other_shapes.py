@@ -10,7 +10,7 @@ from tests.support.reference import Reference
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
-TOKENS = 16
+TOKENS = 12
 
 
 async def test_a_colocated_worker_says_the_same_and_hits_its_own_cache(
@@ -21,7 +21,7 @@ async def test_a_colocated_worker_says_the_same_and_hits_its_own_cache(
         LocalMesh(**shape, dtype="float32") as mesh,
         httpx.AsyncClient(timeout=120.0) as client,
     ):
-        for name, prompt in all_prompts(reference).items():
+        for name, prompt in list(all_prompts(reference).items())[::2]:
             want = reference.text(reference.tokens(prompt, TOKENS))
             for again in (False, True):
                 reply = await client.post(
@@ -49,7 +49,7 @@ async def test_an_instance_that_differs_is_refused_by_name_at_registration(
 ) -> None:
     other = {"decode-1": {setting: value, "MOONPOOL_ID": "odd-one"}}
     mesh = LocalMesh(
-        prefill=1, decode=1, store=0, dtype="float32", service_env=other, ready_within_s=90.0
+        prefill=1, decode=1, store=0, dtype="float32", service_env=other, ready_within_s=180.0
     )
     with pytest.raises(ServiceFailed) as failed:
         async with mesh:

@@ -10,7 +10,7 @@ from moonpool.instance.links import Links
 from moonpool.instance.prompts import Prompts
 from moonpool.instance.sequence import Phase, Sequence
 from moonpool.kv import unpack_keys
-from moonpool.messages import CallerError, CapacityError, CorruptionError
+from moonpool.messages import CallerError, CapacityError, CorruptionError, PeerError
 from moonpool.messages.codec import decode, encode
 from moonpool.messages.decode import ReserveReply, ReserveRequest, StartReply, StartRequest
 from moonpool.messages.errors import ErrorInfo
@@ -19,6 +19,7 @@ from moonpool.messages.sampling import SamplingParams
 from moonpool.messages.segments import RegionGrant
 from moonpool.telemetry import names
 
+WITHDRAW_S = 1.0
 GRANT_MARGIN_S = 10.0  # a transfer begun just before a reservation ends may still finish
 
 
@@ -38,7 +39,7 @@ class Doors:
         self._prompts = prompts
         self._wake = wake
         self._fingerprint = fingerprint
-        self._grants: dict[tuple[str, int], RegionGrant] = {}
+        self._grants: dict[tuple[str, int], tuple[Sequence, RegionGrant]] = {}
         self.draining = False
 
     def prefill(self) -> list[Endpoint]:
@@ -62,13 +63,24 @@ class Doors:
         subject = subjects.prefill if role == "prefill" else subjects.decode
         return [Endpoint(f"{role}-{v}", subject(id, v), h) for v, h in handlers.items()]
 
-    def sweep(self) -> None:
-        """Revokes grants of reservations that are over. Cheap; called with each load report."""
-        for id, grant in list(self._grants.items()):
-            seq = self._core.find(*id)  # type: ignore[arg-type]  # ids are RequestId and int
-            if seq is None or seq.phase not in (Phase.RESERVED, Phase.ENDING):
-                self._links.memory.region.revoke(grant)
-                del self._grants[id]
+    async def sweep(self) -> None:
+        """Takes grants back from reservations that are over; called with each load report. Once no
+        peer can touch the bytes any more, their blocks need no quarantine."""
+        over = [(id, *held) for id, held in self._grants.items() if not _holds_place(held[0])]
+        for id, _, _ in over:
+            del self._grants[id]
+        await asyncio.gather(*(self._lock_out(seq, grant) for _, seq, grant in over))
+
+    async def _lock_out(self, seq: Sequence, grant: RegionGrant) -> None:
+        try:
+            await self._links.memory.region.withdraw(grant, WITHDRAW_S)
+        except PeerError as error:
+            # a stopped writer may still be inside: the quarantine runs its course
+            self._links.ctx.log.warning(
+                "writer not locked out request=%s error=%s", seq.request, error
+            )
+        else:
+            self._core.writer_stopped(seq, self._links.ctx.clock.now())
 
     # -- handlers ---------------------------------------------------------------------------
 
@@ -112,7 +124,7 @@ class Doors:
         except (CapacityError, CallerError) as error:
             return encode(ReserveReply(refusal=error.info()))
         grant = self._links.memory.region.grant("w", ttl_s=request.ttl_s + GRANT_MARGIN_S)
-        self._grants[seq.id] = grant
+        self._grants[seq.id] = (seq, grant)
         return encode(
             ReserveReply(
                 decode=self._links.ctx.id, blocks=tuple(seq.blocks), have_blocks=have, grant=grant
@@ -227,9 +239,9 @@ class Doors:
         return bad
 
     def _revoke(self, seq: Sequence) -> None:
-        grant = self._grants.pop(seq.id, None)
-        if grant is not None:
-            self._links.memory.region.revoke(grant)
+        held = self._grants.pop(seq.id, None)
+        if held is not None:
+            self._links.memory.region.revoke(held[1])
 
 
 def _holds_place(seq: Sequence) -> bool:

@@ -22,7 +22,7 @@ from moonpool.telemetry import names
 LEASE_S = 8.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Part:
     """Leading blocks `[first, first + count)` of a sequence, all from one owner."""
 
@@ -47,6 +47,7 @@ class PrefixFetch:
         self._links = links
         self._seq = seq
         self._parts: list[Part] = []
+        self._seconds: dict[Part, float] = {}  # spent reading from each owner
         self._stopped = False
         self.arrived = LayersArrived()
         self.tokens_by_tier: dict[str, int] = {}
@@ -96,8 +97,6 @@ class PrefixFetch:
 
     async def run(self) -> None:
         """Reads, verifies and releases all layers; on failure the engine's wait raises it."""
-        clock = self._links.ctx.clock
-        started_s = clock.now()
         try:
             await self._read_all()
         except MoonpoolError as error:
@@ -108,9 +107,9 @@ class PrefixFetch:
                     part.count
                 )
             return
-        seconds = clock.now() - started_s
         size = self._links.memory.layout.block_bytes
         for part in self._parts:
+            seconds = self._seconds.get(part, 0.0)
             self._links.seen.transferred(
                 part.session.node, self._links.ctx.id, part.tier, size * part.count, seconds
             )
@@ -146,10 +145,7 @@ class PrefixFetch:
         """One group of layers of all blocks: read, verified, and where the engine wants them."""
         memory = self._links.memory
         ended = await asyncio.gather(
-            *(
-                part.session.read_chunks(layers.start, layers.stop, self._targets(part))
-                for part in self._parts
-            ),
+            *(self._read_part(part, layers) for part in self._parts),
             return_exceptions=True,  # so that nothing is still being written when we go on
         )
         bad = 0
@@ -171,6 +167,13 @@ class PrefixFetch:
             blocks = [b for part in self._parts for b in self._blocks(part)]
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._links.helpers, memory.bring_in, blocks, layers)
+
+    async def _read_part(self, part: Part, layers: range) -> dict[int, list[int]]:
+        clock = self._links.ctx.clock
+        started_s = clock.now()
+        bad = await part.session.read_chunks(layers.start, layers.stop, self._targets(part))
+        self._seconds[part] = self._seconds.get(part, 0.0) + clock.now() - started_s
+        return bad
 
     def _blocks(self, part: Part) -> list[int]:
         return self._seq.blocks[part.first : part.first + part.count]

@@ -10,7 +10,7 @@ from typing import Protocol
 from moonpool.engine.base import Engine
 from moonpool.kv import BlockLayout
 from moonpool.kv.checksum import bad_chunks, chunk_checksums
-from moonpool.transfer.base import Region
+from moonpool.transfer.regions import LocalRegion
 
 
 class MirroredEngine(Engine, Protocol):
@@ -23,7 +23,9 @@ class PoolMemory:
     """Host bytes of blocks, by (block, layer). Methods may be called from worker threads, for
     blocks that nobody else writes at the time."""
 
-    def __init__(self, region: Region, layout: BlockLayout, mirror: MirroredEngine | None) -> None:
+    def __init__(
+        self, region: LocalRegion, layout: BlockLayout, mirror: MirroredEngine | None
+    ) -> None:
         self.region = region
         self.layout = layout
         self._mirror = mirror

@@ -37,7 +37,7 @@ class Reporter:
         """Until cancelled."""
         ctx = self._links.ctx
         while True:
-            self._doors.sweep()
+            await self._doors.sweep()
             self._reads.expire()
             report = self.report()
             self._show(report)
