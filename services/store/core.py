@@ -118,6 +118,7 @@ class StoreCore:
             self._verifying.remove(obj)
             if is_sound and len(checksums) == obj.checksums_bytes:
                 self.residents.commit(obj, checksums, now_s)
+                self.ladder.supersede(obj.key)
                 results[index] = "committed"
             else:
                 self.residents.drop(obj)

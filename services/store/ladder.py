@@ -222,6 +222,15 @@ class Ladder:
                 removed = True
         return removed
 
+    def supersede(self, key: BlockKey) -> None:
+        """It was put anew, while a tier that may hold it was away: the older copy is not to be
+        believed when the tier is back."""
+        for shelf in self.shelves:
+            shelf.bar(key)
+            record = shelf.records.get(key)
+            if record is not None:
+                shelf.drop(record)
+
     def take_moves(self) -> list[Move]:
         """What the shell is to do next; it ends each with the matching `end_*`."""
         moves, self._moves = self._moves, []
