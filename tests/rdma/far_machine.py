@@ -1,8 +1,8 @@
 """The second machine: starts, asks, kills and cuts off a peer, on the word of the first.
 
 Words come as files in a folder that both machines share: `ask.N` holds one JSON line, `answer.N`
-gets one. Words: start LENGTH, say LINE (to the peer, see transfer_child.py), kill, cut SECONDS and
-quit.
+gets one. Words: start LENGTH, say LINE (to the peer, see transfer_child.py), kill, wire down or up,
+and quit.
 """
 
 import json
@@ -42,12 +42,6 @@ def pipe(stream: IO[str] | None) -> IO[str]:
     return stream
 
 
-def cut(seconds: float) -> None:
-    subprocess.run(["ip", "link", "set", "eth0", "down"], check=True)
-    time.sleep(seconds)
-    subprocess.run(["ip", "link", "set", "eth0", "up"], check=True)
-
-
 class Machine:
     def __init__(self) -> None:
         self.peer: subprocess.Popen[str] | None = None
@@ -56,6 +50,9 @@ class Machine:
         if word == "start":
             self.peer = start(int(what))
             return pipe(self.peer.stdout).readline()
+        if word == "wire":
+            subprocess.run(["ip", "link", "set", "eth0", str(what)], check=True)
+            return str(what)
         assert self.peer is not None
         if word == "say":
             print(what, file=pipe(self.peer.stdin), flush=True)
@@ -79,12 +76,9 @@ def main() -> None:
         word, what = json.loads(asked.read_text())
         if word == "quit":
             break
-        answer = "cut" if word == "cut" else machine.obey(word, what)
         partial = SHARED / f"answer.{number}.partial"
-        partial.write_text(answer)
+        partial.write_text(machine.obey(word, what))
         partial.rename(SHARED / f"answer.{number}")
-        if word == "cut":
-            cut(float(what))
         number += 1
     if machine.peer is not None:
         machine.peer.kill()

@@ -9,6 +9,7 @@ mkdir -p /dev/shm /dev/pts
 mount -t tmpfs shm /dev/shm
 mount -t devpts pts /dev/pts
 put kernel/hostname "vm$RANK"
+put kernel/printk 1  # soft-RoCE tells of every packet that it sends again
 ip link set lo up
 release=$(uname -r)
 mkdir -p /lib/modules

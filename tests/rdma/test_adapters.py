@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from moonpool.transfer import GrantRefused, LocalRegion, PeerLost, TransferEngine
+from moonpool.transfer import GrantRefused, PeerLost, TransferEngine
 from moonpool.transfer.transports import rdma_link
 from moonpool.transfer.transports.rdma_flight import Flight
 from moonpool.transfer.transports.rdma_wire import Granted
@@ -312,13 +312,13 @@ async def test_more_ranges_than_a_queue_pair_holds_arrive(pair: Pair) -> None:
 
 
 async def test_a_region_may_be_unregistered_while_a_peer_reads_it(pair: Pair) -> None:
-    size = 16 * MIB
+    size = 32 * MIB
     near, far = pair.near.allocate(size), pair.far.allocate(size)
     array(far)[:] = 1
     batch = pair.near.submit([read(near, pair.near.open(far.grant("r")), size)], deadline_s=60.0)
     await until(lambda: bool(array(near)[:4096].any()) or batch.done, every_s=0.0)
     await far.unregister()
-    with pytest.raises((GrantRefused, PeerLost)):
-        await batch
-    assert isinstance(far, LocalRegion)
     assert pair.far.stats()["rdma.grants_exposed"] == 0
+    await batch.settled()
+    error = batch.error(0)
+    assert isinstance(error, GrantRefused) or (error is None and array(near).all())

@@ -93,13 +93,14 @@ async def test_a_cut_wire_costs_the_deadline_and_a_healed_one_is_used_again(
     await far("say", "fill 4")
     await near.submit([read(local, remote, 4096)], deadline_s=30.0)
     array(local)[:] = 0
-    await far("cut", 6.0)
+    await far("wire", "down")
     batch = near.submit([read(local, remote, SIZE)], deadline_s=3.0)
     started_s = time.monotonic()
     with pytest.raises((PeerLost, TransferTimeout)):
         await batch
     assert time.monotonic() - started_s < 10.0
     assert near.stats()["slices_under_way"] == 0
+    await far("wire", "up")
 
     async def works() -> bool:
         try:

@@ -128,7 +128,9 @@ class Session:
     def close(self) -> None:
         """The peer reaches nothing any more. First what is exposed: a window that is still bound to
         it keeps a queue pair from ending."""
-        self._drop(set(self._exposed))
+        with self._lock:
+            everything = set(self._exposed)
+        self._drop(everything)
         for queue in self._queues:
             queue.close()
         self._cq.close()
