@@ -26,7 +26,15 @@ from services.store.tiers.vault import Item
 
 THREADS = 4
 ARENA_BYTES = 8 << 20
-_REFUSALS = {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EINVAL, errno.EOPNOTSUPP}
+_REFUSALS = {
+    errno.EACCES,
+    errno.EEXIST,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EOPNOTSUPP,
+    errno.EPERM,
+    errno.EROFS,
+}
 
 
 class NvmeVault:

@@ -39,6 +39,7 @@ PATIENCE_S = 6.0  # for one object, all tries together, ..
 SLOWEST_BYTES_PER_S = 4 << 20  # .. and for its bytes on top
 TRIES_MAX = 3
 PART_BYTES = 1 << 20
+PAGE_OBJECTS = 1000
 
 _CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"}
 _FULL = {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "MethodNotAllowed"}
@@ -123,8 +124,9 @@ class OssVault:
         self._client.close()
 
     def _list(self, **more: Any) -> Any:
+        given = {"MaxKeys": PAGE_OBJECTS, **more}
         return self._client.list_objects_v2(
-            Bucket=self._bucket.name, Prefix=f"{self._mesh}/", **more
+            Bucket=self._bucket.name, Prefix=f"{self._mesh}/", **given
         )
 
     def _fill(self, name: str, views: list[memoryview]) -> None:
