@@ -120,11 +120,12 @@ class LifeTable:
 
     def _exposure(self, now_s: float) -> Floats:
         """Block-seconds spent waiting, [classes, bins]: of closed and of open episodes."""
-        numbers = np.arange(self._newest - self._slices + 1, self._newest + 1)
-        ages = np.maximum(now_s - (numbers + 0.5) * self.shape.slice_s, 0.0)
-        to_bin = np.zeros((self._slices, len(self._widths)))
-        to_bin[np.arange(self._slices), self._bins(ages)] = 1.0
-        ending = self._reused + self._open[:, numbers % self._slices] @ to_bin
+        numbers = np.arange(self._newest, self._newest - self._slices, -1)
+        ages = np.maximum(now_s - (numbers + 0.5) * self.shape.slice_s, 0.0)  # ascending
+        younger = np.zeros((len(self._open), self._slices + 1))  # open episodes, [classes, slices]
+        np.cumsum(self._open[:, numbers % self._slices], axis=1, out=younger[:, 1:])
+        waiting = np.diff(younger[:, np.searchsorted(ages, self._starts)], axis=1)
+        ending = self._reused + waiting
         outliving = np.flip(np.cumsum(np.flip(ending, axis=1), axis=1), axis=1) - ending
         exposure: Floats = (outliving + 0.5 * ending) * self._widths
         return exposure

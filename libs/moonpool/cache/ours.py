@@ -48,7 +48,7 @@ class OurPolicy(Generic[K]):
         self._gone: OrderedDict[K, _Entry] = OrderedDict()  # who left first stands first
         self._order: list[OrderedDict[K, None]] = [OrderedDict() for _ in _FAMILIES]
         self._ranks: list[tuple[float, float, int]] = [_NEVER] * _CLASSES  # of each list's first
-        self._ranked_s = -1.0  # the time that _ranks hold for
+        self._ranks_until_s = -inf  # by then some list's first is in its next age bin
         self._stale: set[int] = set()  # classes whose list changed since
         self._newest: K | None = None  # the last one inserted
         self._refit_in = REFIT_USES
@@ -69,8 +69,8 @@ class OurPolicy(Generic[K]):
                 self._use(key, entry, now_s, hint)
 
     def victim(self, now_s: float) -> K | None:
-        if now_s != self._ranked_s:
-            self._ranked_s = now_s
+        if now_s >= self._ranks_until_s:
+            self._ranks_until_s = inf
             self._stale = set(range(_CLASSES))
         ranks = self._ranks
         for kind in self._stale:
@@ -121,7 +121,7 @@ class OurPolicy(Generic[K]):
         if self._refit_in <= 0:
             self._refit_in = REFIT_USES
             self.table.refit(now_s)
-            self._ranked_s = -1.0
+            self._ranks_until_s = -inf
 
     def _rank(self, kind: int, now_s: float) -> tuple[float, float, int]:
         """(gain, last use, class) of the list's first key: the least goes, the older one if equal.
@@ -130,7 +130,10 @@ class OurPolicy(Generic[K]):
         if key is None:
             return _NEVER
         used_s = self._here[key].used_s
-        age_bin = bisect_right(self.table.edges_s, now_s - used_s)
+        edges_s = self.table.edges_s
+        age_bin = bisect_right(edges_s, now_s - used_s)
+        if age_bin < len(edges_s):
+            self._ranks_until_s = min(self._ranks_until_s, used_s + edges_s[age_bin])
         return self.table.gains[kind][age_bin], used_s, kind
 
 
