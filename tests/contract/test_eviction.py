@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moonpool.cache import POLICY_NAMES, EvictionPolicy, make_policy
+from moonpool.cache import POLICY_NAMES, BlockHint, EvictionPolicy, make_policy
+from moonpool.kv import BlockKey, BlockPool
+from moonpool.settings import StoreSettings, WorkerSettings
 
 each_policy = pytest.mark.parametrize("name", POLICY_NAMES)
 
@@ -89,6 +91,38 @@ def test_the_policy_holds_exactly_what_a_set_would(name: str, steps: list[tuple[
         assert (victim in model) if model else (victim is None)
         assert len(policy) == len(model)
         assert all((each in policy) == (each in model) for each in range(10))
+
+
+@each_policy
+def test_hints_are_welcome_and_change_no_promise(name: str) -> None:
+    policy = make_policy(name, blocks_max=8)
+    for key in range(8):
+        policy.insert(key, 4096, 0.0, BlockHint(run_blocks=key, partial=key == 7))
+    policy.touch([0, 1], 1.0, BlockHint(run_blocks=2))
+    assert policy.victim(2.0) in range(8)
+    assert len(policy) == 8
+
+
+@each_policy
+def test_a_device_pool_works_with_it(name: str) -> None:
+    pool = BlockPool(8, block_bytes=1, order=make_policy(name, 8))
+    for step in range(300):
+        keys = [BlockKey((step % 5 * 100 + at).to_bytes(16, "little")) for at in range(3)]
+        held = pool.match(keys)
+        pool.acquire(held, float(step))
+        fresh = pool.allocate(3 - len(held), float(step))
+        assert fresh is not None
+        for key, block in zip(keys[len(held) :], fresh, strict=True):
+            pool.publish(key, block)
+        pool.release([*held, *fresh], float(step))
+        pool.check()
+
+
+def test_settings_name_every_policy() -> None:
+    for settings in (StoreSettings, WorkerSettings):
+        description = settings.model_fields["eviction"].description
+        assert description is not None
+        assert all(name in description for name in POLICY_NAMES)
 
 
 def test_an_unknown_policy_is_refused_by_name() -> None:
