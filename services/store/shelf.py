@@ -141,7 +141,7 @@ class Shelf:
         for key in keys:
             self._stay(key)
 
-    def keys(self) -> list[BlockKey]:
+    def readable_keys(self) -> list[BlockKey]:
         """All that can be read now."""
         if not self.online:
             return []

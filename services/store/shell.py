@@ -70,7 +70,7 @@ async def running_node(context: Context) -> AsyncIterator[StoreNode]:
                 region = transfer.allocate(tier.bytes_total)
             except OSError as error:
                 raise TooLittleMemory(f"no segment of {tier.bytes_total} bytes: {error}") from error
-            shelves = {each.shelf.name: each.shelf.keys for each in lower}
+            shelves = {each.shelf.name: each.shelf.readable_keys for each in lower}
             events = EventPublisher(context, {tier.name: core.live_keys, **shelves})
 
             def on_changes(tier: str, stored: list[BlockKey], removed: list[BlockKey]) -> None:
