@@ -5,9 +5,20 @@ import os
 import sys
 from collections.abc import Sequence
 
-from services.cli.verbs import chat, down, models, simulate, status, tail, up, verify, version
+from services.cli.verbs import (
+    chat,
+    down,
+    models,
+    simulate,
+    status,
+    store,
+    tail,
+    up,
+    verify,
+    version,
+)
 
-VERBS = (up, down, status, chat, models, tail, simulate, verify, version)
+VERBS = (up, down, status, chat, models, tail, store, simulate, verify, version)
 DESCRIPTION = "LLM serving with the KVCache at the centre: run a mesh here, or talk to one."
 EPILOG = """\
 examples:
