@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from moonpool.kv.checksum import bad_chunks
-from services.store.tiers.direct import Arenas, DirectFile
+from services.store.tiers.direct import Arenas, DirectFile, copy_bytes
 from services.store.tiers.errors import (
     RecordDamaged,
     RecordMissing,
@@ -77,7 +77,7 @@ class NvmeVault:
             filled = len(header)
             while True:
                 part = min(payload.nbytes - done, arena.nbytes - filled)
-                arena[filled : filled + part] = payload[done : done + part]
+                copy_bytes(arena[filled : filled + part], payload[done : done + part])
                 done += part
                 end = round_up(filled + part)
                 arena[filled + part : end] = bytes(end - filled - part)
@@ -99,12 +99,12 @@ class NvmeVault:
             if found != facts:
                 raise RecordMissing(f"another record lies where {facts.key.hex()} should")
             done = min(part - header_size, facts.size_bytes)
-            target[:done] = arena[header_size : header_size + done]
+            copy_bytes(target[:done], arena[header_size : header_size + done])
             while done < facts.size_bytes:
                 part = min(round_up(facts.size_bytes - done), arena.nbytes)
                 data.read(item.place + header_size + done, arena[:part])
                 take = min(part, facts.size_bytes - done)
-                target[done : done + take] = arena[:take]
+                copy_bytes(target[done : done + take], arena[:take])
                 done += take
         if bad_chunks(target, facts.chunk_bytes, checksums):
             raise RecordDamaged(f"{facts.key.hex()} is damaged on disk")
