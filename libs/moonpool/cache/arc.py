@@ -20,6 +20,7 @@ class ArcPolicy(Generic[K]):
 
     def __init__(self, blocks_max: int = 0) -> None:
         self._blocks_max = blocks_max
+        self._learns_max = blocks_max == 0
         self._once: OrderedDict[K, None] = OrderedDict()  # the next to go stands first
         self._again: OrderedDict[K, None] = OrderedDict()
         self._left_once: Ghosts[K] = Ghosts()
@@ -39,7 +40,8 @@ class ArcPolicy(Generic[K]):
             self._again[key] = None
         else:
             self._once[key] = None
-        self._blocks_max = max(self._blocks_max, len(self))
+        if self._learns_max:
+            self._blocks_max = max(self._blocks_max, len(self))
 
     def touch(self, keys: Iterable[K], now_s: float, hint: BlockHint = NO_HINT) -> None:
         for key in reversed(list(keys)):

@@ -26,6 +26,7 @@ class S3FifoPolicy(Generic[K]):
 
     def __init__(self, blocks_max: int = 0, small_share: float = 0.1) -> None:
         self._blocks_max = blocks_max
+        self._learns_max = blocks_max == 0
         self._small_share = small_share
         self._small: OrderedDict[K, None] = OrderedDict()  # oldest first
         self._main: OrderedDict[K, None] = OrderedDict()
@@ -37,7 +38,8 @@ class S3FifoPolicy(Generic[K]):
             raise KeyError(key)
         (self._main if self._ghosts.take(key) else self._small)[key] = None
         self._uses[key] = 0
-        self._blocks_max = max(self._blocks_max, len(self._uses))
+        if self._learns_max:
+            self._blocks_max = max(self._blocks_max, len(self._uses))
 
     def touch(self, keys: Iterable[K], now_s: float, hint: BlockHint = NO_HINT) -> None:
         for key in keys:

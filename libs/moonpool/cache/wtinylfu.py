@@ -22,6 +22,7 @@ class WTinyLfuPolicy(Generic[K]):
 
     def __init__(self, blocks_max: int = 0) -> None:
         self._blocks_max = blocks_max
+        self._learns_max = blocks_max == 0
         self._window: OrderedDict[K, None] = OrderedDict()  # the next to go stands first
         self._probation: OrderedDict[K, None] = OrderedDict()
         self._protected: OrderedDict[K, None] = OrderedDict()
@@ -87,7 +88,8 @@ class WTinyLfuPolicy(Generic[K]):
 
     def _grow(self) -> None:
         """Notes the most it has held; far beyond what the sketch was made for, makes a larger."""
-        self._blocks_max = max(self._blocks_max, len(self))
+        if self._learns_max:
+            self._blocks_max = max(self._blocks_max, len(self))
         if self._blocks_max > 2 * self._sketch_keys:
             self._sketch_keys = 2 * self._blocks_max
             self._sketch = FrequencySketch(self._sketch_keys)
