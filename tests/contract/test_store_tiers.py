@@ -204,6 +204,7 @@ async def test_what_lies_where_is_told_and_a_snapshot_agrees(tmp_path: Path) -> 
         (shelf,) = node.core.ladder.shelves
         await until(lambda: told == set(shelf.readable_keys()) != set())
         assert await snapshot() == told
+        await until(lambda: bool(loads))
         await until(lambda: loads[-1].tiers["nvme"] == (shelf.tier.bytes_used, NVME_BYTES))
     async with start(broker=broker) as (node, _):
         assert await snapshot() == told

@@ -9,6 +9,7 @@ import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import heappop, heappush
 from pathlib import Path
 from threading import Lock
@@ -113,29 +114,37 @@ def pack_entry(item: Item) -> bytes:
 def unpack_entry(raw: bytes) -> Item | None:
     """None when it is empty, torn, damaged or of another version."""
     body = raw[: _ENTRY.size]
-    if body[:4] != _MAGIC or _CRC.unpack_from(raw, _ENTRY.size)[0] != zlib.crc32(body):
+    magic, version, key, serial, place, size, chunk, tenant = _ENTRY.unpack(body)
+    if magic != _MAGIC or version != _VERSION:
         return None
-    _, version, key, serial, place, size, chunk, tenant = _ENTRY.unpack(body)
-    if version != _VERSION or chunk < 1 or size < 1 or size % chunk:
+    if _CRC.unpack_from(raw, _ENTRY.size)[0] != zlib.crc32(body):
         return None
-    name = TenantId(tenant.rstrip(b"\0").decode("ascii", errors="replace"))
-    return Item(Facts(BlockKey(key), name, size, chunk, serial), place)
+    if chunk < 1 or size < 1 or size % chunk:
+        return None
+    return Item(Facts(BlockKey(key), tenant_of(tenant), size, chunk, serial), place)
+
+
+@lru_cache(maxsize=4096)
+def tenant_of(raw: bytes) -> TenantId:
+    """One string per tenant, however many entries name it."""
+    return TenantId(raw.rstrip(b"\0").decode("ascii", errors="replace"))
 
 
 def settle(found: Iterable[tuple[int, Item]], bytes_total: int) -> Sorted:
     """Of two entries for one key, or for places that overlap, the one written later is true."""
-    newest = sorted(found, key=lambda each: -each[1].facts.serial)
+    newest = sorted(found, key=lambda each: each[1].facts.serial, reverse=True)
     by_key: dict[BlockKey, tuple[int, Item]] = {}
+    ends: dict[int, int] = {}  # slot -> where its record ends
     dropped: list[int] = []
     for slot, item in newest:
-        end = item.place + record_bytes(item.facts.size_bytes, item.facts.chunk_bytes)
-        if item.facts.key in by_key or end > bytes_total:
+        ends[slot] = item.place + record_bytes(item.facts.size_bytes, item.facts.chunk_bytes)
+        if item.facts.key in by_key or ends[slot] > bytes_total:
             dropped.append(slot)
         else:
             by_key[item.facts.key] = (slot, item)
     kept: list[tuple[int, Item]] = []
     for slot, item in sorted(by_key.values(), key=lambda each: each[1].place):
-        while kept and _end_of(kept[-1][1]) > item.place:
+        while kept and ends[kept[-1][0]] > item.place:
             if kept[-1][1].facts.serial > item.facts.serial:
                 dropped.append(slot)
                 break
@@ -144,7 +153,3 @@ def settle(found: Iterable[tuple[int, Item]], bytes_total: int) -> Sorted:
             kept.append((slot, item))
     kept.sort(key=lambda each: each[1].facts.serial)
     return Sorted(kept, dropped)
-
-
-def _end_of(item: Item) -> int:
-    return item.place + record_bytes(item.facts.size_bytes, item.facts.chunk_bytes)

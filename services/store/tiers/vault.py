@@ -6,14 +6,12 @@ noticed whoever reads it.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from services.store.tiers.record import Facts
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """A record and where it is to be, or is."""
 
     facts: Facts
