@@ -135,11 +135,13 @@ GETS = CounterSpec("moonpool_gets_total", "Blocks asked for, by tier or `miss`."
 
 # Transfer
 TRANSFER_BYTES = CounterSpec("moonpool_transfer_bytes_total", "Bytes moved.", ("transport", "op"))
-TRANSFER_SECONDS = HistogramSpec(
-    "moonpool_transfer_seconds", "One batch, from submit to end.", _SHORT_S, ("transport", "op")
+TRANSFER_SECONDS = CounterSpec(
+    "moonpool_transfer_seconds_total",
+    "Seconds that slices were on their way; bytes over it is the speed of one.",
+    ("transport", "op"),
 )
-TRANSFER_FAILURES = CounterSpec(
-    "moonpool_transfer_failures_total", "Batches that failed.", ("transport", "cause")
+TRANSFER_SLICES = CounterSpec(
+    "moonpool_transfer_slices_total", "Slices moved.", ("transport", "op")
 )
 
 # Conductor
