@@ -180,6 +180,16 @@ class Ladder:
         self.counters["demotions_no_space"] += bool(takers)
         return Verdict.NO
 
+    def make_room(self, size_bytes: int, now_s: float) -> bool:
+        """Sends down what must leave for `size_bytes` of new objects. False when it is worth
+        waiting until something has arrived there: without that, room is made by forgetting."""
+        residents = self._residents
+        size_bytes = min(size_bytes, residents.tier.bytes_total // 2)
+        if not self.shelves or _free_bytes(residents) >= size_bytes:
+            return True
+        residents.trim(now_s, size_bytes, free_bytes=size_bytes)
+        return _free_bytes(residents) >= size_bytes or not self.descending
+
     def end_demotion(self, move: Demotion, outcome: Outcome, now_s: float) -> None:
         self._end_descent(move)
         self.counters[f"demotions_{outcome}"] += 1
@@ -299,3 +309,7 @@ class Ladder:
         shelf.lost += 1
         if record.stage is Stage.LIVE:
             shelf.drop(record)
+
+
+def _free_bytes(residents: Residents) -> int:
+    return residents.tier.bytes_total - residents.tier.bytes_used

@@ -95,7 +95,7 @@ class Mover:
 
     async def wait_loaded(self, keys: Sequence[BlockKey], wait_s: float) -> bool:
         """Returns when those of them that are being loaded are here, or not to be had, or, if none
-        is, when some room was made; or when the time is over. False when nothing is under way."""
+        is, when something has sunk; or when the time is over. False when nothing is under way."""
         waits = [self._loading[key] for key in keys if key in self._loading]
         if waits:
             await asyncio.wait(waits, timeout=wait_s)

@@ -40,7 +40,8 @@ from services.store.writers import Writers
 OnChanges = Callable[[str, list[BlockKey], list[BlockKey]], None]  # (tier, stored, removed)
 
 LOADING_MAX_S = 5.0  # longest wait of one get for lower tiers
-ERASED_MAX_S = 2.0  # and of one removal
+ERASED_MAX_S = 2.0  # of one removal
+ROOM_MAX_S = 1.0  # and of one put, for what must sink first
 TICK_S = 0.1
 CHECK_OBJECTS_MAX = 20_000  # above, all invariants at once would hold the loop for too long
 CHECK_EVERY_S = 10.0
@@ -69,6 +70,7 @@ class StoreNode:
 
     async def put_start(self, request: PutStartRequest) -> PutStartReply:
         check_id(request.tenant, "tenant")
+        await self._make_room(sum(max(0, item.size_bytes) for item in request.items))
         put, slots = self.core.put_start(
             request.tenant, request.items, request.ttl_s, self._clock.now()
         )
@@ -162,6 +164,18 @@ class StoreNode:
         """Ends threads. Idempotent."""
         self._checker.close()
         self.mover.close()
+
+    async def _make_room(self, size_bytes: int) -> None:
+        """A burst larger than the headroom waits a little for lower tiers to take what is worth
+        keeping."""
+        ends_s = self._clock.now() + ROOM_MAX_S
+        while not self.core.draining and not self.core.ladder.make_room(
+            size_bytes, self._clock.now()
+        ):
+            self._settle()
+            left_s = ends_s - self._clock.now()
+            if left_s <= 0 or not await self.mover.wait_loaded([], left_s):
+                break
 
     async def _wait_for_loading(
         self, request: GetStartRequest, lease: int, keys: list[BlockKey], slots: list[GetSlot]

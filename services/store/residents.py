@@ -105,10 +105,11 @@ class Residents:
         else:
             self._vacate(obj)
 
-    def trim(self, now_s: float, budget_bytes: int) -> None:
-        """Restores the headroom by evicting up to `budget_bytes`, or by having the tier below take
-        over as much; leaves pins and the last one."""
-        while self.tier.bytes_used - self._leaving_bytes > self._high_bytes and budget_bytes > 0:
+    def trim(self, now_s: float, budget_bytes: int, free_bytes: int = 0) -> None:
+        """Restores the headroom, or `free_bytes` if that is more, by evicting up to `budget_bytes`,
+        or by having the tier below take over as much; leaves pins and the last one."""
+        high_bytes = min(self._high_bytes, self.tier.bytes_total - free_bytes)
+        while self.tier.bytes_used - self._leaving_bytes > high_bytes and budget_bytes > 0:
             if len(self._policy) < 2 or (victim := self._next_victim(now_s)) is None:
                 return
             verdict = self.below.take_over(victim, now_s) if self.below else Verdict.NO

@@ -164,6 +164,17 @@ async def test_what_was_removed_or_replaced_stays_so_over_a_restart(world: World
         await until(lambda: all(not s.records and not s.gone for s in node.core.ladder.shelves))
 
 
+async def test_a_burst_larger_than_the_headroom_loses_nothing(tmp_path: Path) -> None:
+    values = make_values(40)
+    start = make_start(nvme_dir=str(tmp_path), nvme_bytes=NVME_BYTES, demote_after_uses=1)
+    async with start() as (node, client):
+        for name, value in values.items():
+            assert await client.put(name, value)
+        assert len(await get_all(client, values)) == len(values)
+        await until(lambda: is_calm(node))
+        node.core.check()
+
+
 async def test_what_was_used_once_is_not_worth_a_write(world: World) -> None:
     values = make_values(25)
     async with world.start() as (node, client):
