@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Run
 from dataclasses import dataclass
 
+from moonpool.client.blocks import KEYS_MAX
 from moonpool.client.get_session import GetSession
 from moonpool.client.put_session import Place
 from moonpool.instance.errors import CorruptBlocks, FetchFailed
@@ -62,10 +63,12 @@ class PrefixFetch:
                 continue
             if start > have or run.owner == self._links.ctx.id:
                 break
-            got = await self._ask(run, start, end)
-            have += got
-            if got < end - start:
-                break
+            while have < end:  # a session holds only so many keys
+                stop = min(have + KEYS_MAX, end)
+                got = await self._ask(run, have, stop)
+                have += got
+                if have < stop:
+                    return have
         return have
 
     async def _ask(self, run: PrefixRun, start: int, end: int) -> int:

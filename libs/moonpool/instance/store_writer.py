@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence as Run
 from dataclasses import dataclass, field
 
+from moonpool.client.blocks import KEYS_MAX
 from moonpool.client.put_session import PutSession
 from moonpool.instance.links import Links
 from moonpool.kv import BlockKey
@@ -42,7 +43,9 @@ class StoreWriter:
     async def open(
         self, node: NodeId, tenant: TenantId, keys: Run[BlockKey], blocks: Run[int]
     ) -> Put | None:
-        """Room for blocks on `node`, or None when it wants none of them or does not answer."""
+        """Room for blocks on `node`, or None when it wants none of them or does not answer. Beyond
+        `KEYS_MAX` blocks at once the rest is left out."""
+        keys, blocks = keys[:KEYS_MAX], blocks[:KEYS_MAX]
         layout = self._links.memory.layout
         items = [PutItem(key, layout.block_bytes, layout.layer_bytes) for key in keys]
         try:

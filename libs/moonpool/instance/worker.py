@@ -20,6 +20,7 @@ from moonpool.runtime import EventPublisher
 from moonpool.telemetry import names
 
 IDLE_S = 0.25  # how often deadlines are looked at when nothing happens
+CHECK_S = 30.0  # how often an idle worker asserts its invariants: it walks the whole pool
 
 
 class Worker:
@@ -47,6 +48,7 @@ class Worker:
         self._batch_sequences = metrics.histogram(names.DECODE_BATCH)
         self._evictions = metrics.counter(names.EVICTIONS, "hbm")
         self._evictions_seen = 0
+        self._checked_s = 0.0
 
     async def run(self) -> None:
         """Until cancelled; a step under way is waited for, so that no thread outlives us."""
@@ -70,7 +72,10 @@ class Worker:
             await self._idle()
 
     async def _idle(self) -> None:
-        self._core.check()
+        now_s = self._links.ctx.clock.now()
+        if now_s - self._checked_s >= CHECK_S:
+            self._checked_s = now_s
+            self._core.check()
         try:
             async with asyncio.timeout(IDLE_S):
                 await self._wake.wait()

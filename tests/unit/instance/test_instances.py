@@ -127,3 +127,17 @@ async def test_a_cancelled_request_frees_every_block(mesh: Hand) -> None:
     other = await mesh.ask(prompt_of(10, seed=6), prefill="p1", decode_id="d1")
     assert other.finish
     assert len(answer.events) <= seen + 1
+
+
+async def test_a_prefix_of_more_blocks_than_a_session_holds_is_fetched_in_parts(
+    model: Path, tmp_path: Path, expected: Generate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moonpool.instance.fetch.KEYS_MAX", 2)
+    roles = {"p1": "prefill", "p2": "prefill", "d1": "decode"}
+    async with instances(model, tmp_path, **roles) as hand:
+        prompt = prompt_of(100, seed=11)
+        await hand.ask(prompt, prefill="p1", decode_id="d1")
+        runs = [PrefixRun(OwnerId("p1"), "hbm", 0, 6)]
+        fetched = await hand.ask(prompt, prefill="p2", decode_id="d1", runs=runs)
+        assert fetched.tokens == expected(prompt, 8)
+        assert fetched.cached == {"hbm": 96}
