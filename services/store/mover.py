@@ -28,6 +28,7 @@ R = TypeVar("R")
 
 QUEUE_MAX = 8192  # above all that the ladder has under way at a time
 LOOK_S = 0.2
+OPEN_AGAIN_S = 5.0  # after the telling of what lies there broke off
 _URGENCY = {Promotion: 0, Erasure: 1, Demotion: 2, Descent: 3}
 _LOST = (RecordDamaged, RecordMissing)
 _TROUBLE = (VaultAway, VaultRefused, VaultReadOnly)
@@ -41,7 +42,8 @@ class Lane:
     threads: int
     pool: ThreadPoolExecutor
     health: Health = field(default_factory=Health)
-    is_open: bool = False
+    is_open: bool = False  # all that lies there has been told
+    open_again_s: float = 0.0
     queue: Queue = field(default_factory=lambda: asyncio.PriorityQueue(QUEUE_MAX))
 
 
@@ -127,11 +129,14 @@ class Mover:
 
     async def _keep(self, lane: Lane) -> NoReturn:
         while True:
-            if not lane.is_open:
-                if lane.health.probe_due(self._clock.now()):
-                    await self._open(lane)
-            elif lane.health.probe_due(self._clock.now()):
+            now_s = self._clock.now()
+            is_due = lane.health.probe_due(now_s)
+            if lane.is_open and is_due:
                 await self._probe(lane)
+            elif not lane.is_open and (
+                is_due or (lane.health.readable and now_s >= lane.open_again_s)
+            ):
+                await self._open(lane)
             self._show(lane)
             await self._clock.sleep(LOOK_S)
 
@@ -144,6 +149,7 @@ class Mover:
                 self._show(lane)
         except _TROUBLE as error:
             lane.health.failed(error, self._clock.now())
+            lane.open_again_s = self._clock.now() + OPEN_AGAIN_S
             self._show(lane)
             return
         lane.is_open = True
@@ -220,7 +226,11 @@ class Mover:
     async def _try(
         self, lane: Lane, do: Callable[[Vault], R], *, wrote: bool = False
     ) -> tuple[Outcome, R | None]:
-        """What became of it, noted in the lane's health."""
+        """What became of it, noted in the lane's health. A tier that is away is not tried: what
+        waits in its queue would wait for one time-out after the other."""
+        now_s = self._clock.now()
+        if not lane.health.readable or (wrote and not lane.health.writable(now_s)):
+            return Outcome.FAILED, None
         try:
             result = await self._in_thread(lane, lambda: do(lane.vault))
         except _LOST:

@@ -280,6 +280,7 @@ async def test_a_bucket_that_fails_is_left_alone_and_comes_back(s3: S3Server) ->
                 await until(lambda: not shelf.online, 30.0)
                 assert shelf.health != "ok"
                 assert shelf.readable_keys() == []
+                await until(lambda: is_calm(node), 10.0)  # nothing waits for what is away
                 assert await client.put(f"meanwhile {trouble}", b"1")
                 assert await client.get(f"meanwhile {trouble}") == b"1"
                 proxy.heal()

@@ -151,6 +151,11 @@ async def test_a_node_stops_on_a_signal_and_leaves_nothing() -> None:
         ({"dram_bytes": 100}, "100 bytes hold no page"),
         ({"eviction": "oracle"}, "'oracle' is none of "),
         ({"headroom": 1.5}, "MOONPOOL_HEADROOM"),
+        ({"oss_endpoint": "http://127.0.0.1:1"}, "MOONPOOL_OSS_ACCESS_KEY"),
+        (
+            {"oss_endpoint": "nonsense", "oss_access_key": "a", "oss_secret_key": "b"},
+            "MOONPOOL_OSS_ENDPOINT",
+        ),
     ],
 )
 def test_what_cannot_work_stops_the_start_in_one_clear_line(
