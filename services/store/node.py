@@ -138,6 +138,16 @@ class StoreNode:
         self.drained.set()
         return DrainReply(True)
 
+    async def sink(self, within_s: float) -> None:
+        """Before leaving: what is worth keeping goes to lower tiers, as much as time allows."""
+        residents, ends_s = self.core.residents, self._clock.now() + within_s
+        everything_bytes = residents.tier.bytes_total
+        while self.core.ladder.shelves and (left_s := ends_s - self._clock.now()) > 0:
+            residents.trim(self._clock.now(), everything_bytes, free_bytes=everything_bytes)
+            self._settle()
+            if not await self.mover.wait_loaded([], left_s):
+                break
+
     async def keep(self) -> NoReturn:
         """What time asks for, until cancelled. An AssertionError means a broken invariant: let it
         end the process."""

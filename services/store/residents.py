@@ -107,10 +107,14 @@ class Residents:
 
     def trim(self, now_s: float, budget_bytes: int, free_bytes: int = 0) -> None:
         """Restores the headroom, or `free_bytes` if that is more, by evicting up to `budget_bytes`,
-        or by having the tier below take over as much; leaves pins and the last one."""
+        or by having the tier below take over as much. Leaves pins, and for headroom's sake alone
+        the last one."""
         high_bytes = min(self._high_bytes, self.tier.bytes_total - free_bytes)
         while self.tier.bytes_used - self._leaving_bytes > high_bytes and budget_bytes > 0:
-            if len(self._policy) < 2 or (victim := self._next_victim(now_s)) is None:
+            if len(self._policy) < 2 and not free_bytes:
+                return
+            victim = self._next_victim(now_s)
+            if victim is None:
                 return
             verdict = self.below.take_over(victim, now_s) if self.below else Verdict.NO
             if verdict is Verdict.LATER:

@@ -27,6 +27,7 @@ from services.store.tiers import DramTier
 PROBE_S = 1.0
 DRAIN_MAX_S = 60.0  # readers get so long after a drain before the node leaves anyway
 DRAIN_LOOK_S = 0.1
+SINK_MAX_S = 3.0  # for what lower tiers can still take before the node leaves
 
 Context = ServiceContext[StoreSettings]
 
@@ -135,6 +136,7 @@ async def _on_the_bus(
                 yield
             finally:
                 node.core.drain()
+                await node.sink(SINK_MAX_S)
                 for task in tasks:
                     task.cancel()
     finally:
