@@ -300,6 +300,22 @@ async def test_an_idle_link_closes_and_is_made_again(
     await pair.near.submit([read(near, remote, SIZE)])
 
 
+async def test_links_beyond_the_bound_are_closed_and_made_again_when_needed(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moonpool.transfer.transports.rdma_pool.LINKS_MAX", 1)
+    near, far, own = (
+        pair.near.allocate(SIZE),
+        pair.far.allocate(SIZE),
+        pair.near.allocate(SIZE),
+    )
+    remotes = [pair.near.open(far.grant("r")), pair.near.open(own.grant("r"))]
+    for remote in remotes * 3:
+        await pair.near.submit([read(near, remote, SIZE)])
+    await until(lambda: pair.near.stats()["rdma.links_open"] <= 1)
+    assert pair.near.stats()["rdma.links_retired"] >= 1
+
+
 async def test_more_ranges_than_a_queue_pair_holds_arrive(pair: Pair) -> None:
     count, cell = 1000, 512
     near, far = pair.near.allocate(count * cell), pair.far.allocate(count * cell)

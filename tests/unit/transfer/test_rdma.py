@@ -14,6 +14,7 @@ from moonpool.transfer import BadTransfer, TransferEngine
 from moonpool.transfer.transports.rdma_choice import Choice, Gid, GidKind, best_gid, parse_choices
 from moonpool.transfer.transports.rdma_grants import Grants
 from moonpool.transfer.transports.rdma_patience import REST_MAX_S, Patience, Rest
+from moonpool.transfer.transports.rdma_pool import LinkPool
 from moonpool.transfer.transports.rdma_wire import (
     MESSAGE_BYTES_MAX,
     Ask,
@@ -169,6 +170,34 @@ def test_keys_are_forgotten_when_withdrawn_or_expired() -> None:
     assert grants.find(ASK) is None
     grants.remember(granted, 1.0)
     assert grants.find(ASK) is None
+
+
+class Linked:
+    """Stands for a path with a link."""
+
+    def __init__(self) -> None:
+        self.retired = False
+
+    def retire(self) -> None:
+        self.retired = True
+
+
+@pytest.mark.parametrize(("policy", "spared"), [("sieve", 1), ("fifo", 0)])
+def test_of_too_many_links_the_least_useful_goes(
+    monkeypatch: pytest.MonkeyPatch, policy: str, spared: int
+) -> None:
+    monkeypatch.setattr("moonpool.transfer.transports.rdma_pool.LINKS_MAX", 2)
+    pool = LinkPool(policy)
+    first, second, third = paths = [Linked() for _ in range(3)]
+    pool.opened(first)
+    pool.opened(second)
+    pool.used(first)
+    pool.opened(third)
+    assert [path.retired for path in paths] == [not spared, bool(spared), False]
+    assert (len(pool), pool.retired) == (2, 1)
+    pool.closed(third)
+    pool.closed(third)
+    assert len(pool) == 1
 
 
 async def test_without_an_adapter_the_engine_says_why_and_runs_on(tmp_path: Path) -> None:

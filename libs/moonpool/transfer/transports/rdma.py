@@ -17,6 +17,7 @@ from moonpool.transfer.transports.rdma_choice import parse_choices
 from moonpool.transfer.transports.rdma_device import Device, open_devices
 from moonpool.transfer.transports.rdma_owner import RdmaOwner
 from moonpool.transfer.transports.rdma_path import RdmaPath
+from moonpool.transfer.transports.rdma_pool import LinkPool
 from moonpool.transfer.transports.rdma_verbs import load
 from moonpool.transfer.transports.tcp import join_address, split_address
 
@@ -31,6 +32,7 @@ class RdmaTransport:
         self._around = around
         self._devices: list[Device] = []
         self._owner: RdmaOwner | None = None
+        self._pool = LinkPool()
         self._paths: dict[tuple[str, str], RdmaPath] = {}  # by address and epoch
 
     async def listen(self) -> list[Endpoint]:
@@ -80,6 +82,7 @@ class RdmaTransport:
                 (host, port, adapter),
                 self._around.reporter,
                 self._around.tally,
+                self._pool,
             )
             self._paths[key] = path
         return path
@@ -91,6 +94,7 @@ class RdmaTransport:
             "adapters": len(self._devices),
             "bytes_pinned": sum(device.memory.bytes_pinned for device in self._devices),
             "links_open": sum(path.connected for path in paths),
+            "links_retired": self._pool.retired,
             "paths_resting": sum(path.resting for path in paths),
             "jobs_waiting": sum(path.waiting for path in paths),
         }

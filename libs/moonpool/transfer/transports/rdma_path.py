@@ -25,6 +25,7 @@ from moonpool.transfer.transports.rdma_device import Device
 from moonpool.transfer.transports.rdma_grants import Grants, ask_of
 from moonpool.transfer.transports.rdma_link import QUEUES, Link, LinkBroken, LinkRefused
 from moonpool.transfer.transports.rdma_patience import Patience, Rest
+from moonpool.transfer.transports.rdma_pool import LinkPool
 from moonpool.transfer.transports.rdma_wire import Ask, Granted, Withdrawn
 from moonpool.transfer.wire import BadFrame, Status, error_of, refused
 
@@ -46,7 +47,9 @@ class RdmaPath:
         address: tuple[str, int, str],
         reporter: Reporter,
         tally: Tally,
+        pool: LinkPool,
     ) -> None:
+        self._pool = pool
         self._device = device
         self._peer = peer
         self._epoch = epoch
@@ -61,6 +64,7 @@ class RdmaPath:
         self._threads: list[threading.Thread] = []  # may still be ending
         self._sock: socket.socket | None = None
         self._closed = False
+        self._retired = False
         self._rest = Rest()
         # Of the thread.
         self._link: Link | None = None
@@ -71,6 +75,7 @@ class RdmaPath:
 
     def start(self, job: Job) -> None:
         """Takes the job. Never blocks."""
+        self._pool.used(self)
         elsewhere = job.at_path + 1 < len(job.remote.paths)
         with self._lock:
             if not self._closed and not (elsewhere and self._rest.now(time.monotonic())):
@@ -103,6 +108,12 @@ class RdmaPath:
     def cut(self, job: Job) -> None:
         with self._lock:
             self._cuts.append(job)
+            self._wake()
+
+    def retire(self) -> None:
+        """Close the link as soon as nothing is under way on it: others need the room."""
+        with self._lock:
+            self._retired = True
             self._wake()
 
     @property
@@ -230,6 +241,8 @@ class RdmaPath:
             self._end_waiting(job, self._refusal(granted))
             return False
         self._link = link
+        self._retired = False
+        self._pool.opened(self)
         self._poller.register(link.control, select.POLLIN)
         if link.event_fd >= 0:
             self._poller.register(link.event_fd, select.POLLIN)
@@ -319,7 +332,7 @@ class RdmaPath:
             link.take_event()
         if link.control.fileno() in ready:
             self._hear(link)
-        if not ready and not link.flights and not self._grants.asked:
+        if (not ready or self._retired) and not link.flights and not self._grants.asked:
             self._drop_link(PathFailed(PeerLost("idle")), None)
 
     def _hear(self, link: Link) -> None:
@@ -361,6 +374,7 @@ class RdmaPath:
         link, self._link = self._link, None
         if link is None:
             return
+        self._pool.closed(self)
         self._poller.unregister(link.control)
         if link.event_fd >= 0:
             self._poller.unregister(link.event_fd)
