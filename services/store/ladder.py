@@ -180,15 +180,17 @@ class Ladder:
         self.counters["demotions_no_space"] += bool(takers)
         return Verdict.NO
 
-    def make_room(self, size_bytes: int, now_s: float) -> bool:
-        """Sends down what must leave for `size_bytes` of new objects. False when it is worth
+    def make_room(self, sizes: Sequence[int], now_s: float) -> bool:
+        """Sends down what must leave for new objects of these sizes. False when it is worth
         waiting until something has arrived there: without that, room is made by forgetting."""
         residents = self._residents
-        size_bytes = min(size_bytes, residents.tier.bytes_total // 2)
-        if not self.shelves or _free_bytes(residents) >= size_bytes:
+        if not self.shelves or not sizes or residents.has_room(sizes):
             return True
-        residents.trim(now_s, size_bytes, free_bytes=size_bytes)
-        return _free_bytes(residents) >= size_bytes or not self.descending
+        # Free bytes in the wrong places are no room: at least one more must leave.
+        more_bytes = max(sum(sizes), residents.free_bytes + max(sizes))
+        free_bytes = min(more_bytes, residents.tier.bytes_total)
+        residents.trim(now_s, 2 * sum(sizes), free_bytes=free_bytes)
+        return residents.has_room(sizes) or not self.descending
 
     def end_demotion(self, move: Demotion, outcome: Outcome, now_s: float) -> None:
         self._end_descent(move)
@@ -309,7 +311,3 @@ class Ladder:
         shelf.lost += 1
         if record.stage is Stage.LIVE:
             shelf.drop(record)
-
-
-def _free_bytes(residents: Residents) -> int:
-    return residents.tier.bytes_total - residents.tier.bytes_used

@@ -5,13 +5,15 @@ writes last. The ladder bounds what is under way, and so the queues.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NoReturn, TypeVar
 
 from moonpool.clock import Clock
 from moonpool.kv import BlockKey
+from services.store.collecting import uncollected
 from services.store.health import Health
 from services.store.ladder import Demotion, Descent, Erasure, Ladder, Move, Outcome, Promotion
 from services.store.shelf import Shelf
@@ -143,9 +145,10 @@ class Mover:
     async def _open(self, lane: Lane) -> None:
         try:
             pages = lane.vault.open()
-            while (page := await self._in_thread(lane, lambda: next(pages, None))) is not None:
+            while (page := await self._in_thread(lane, partial(_next_of, pages))) is not None:
                 lane.health.succeeded(wrote=False)
-                self._ladder.load(lane.shelf, page, self._clock.now())
+                with uncollected():
+                    self._ladder.load(lane.shelf, page, self._clock.now())
                 self._show(lane)
         except _TROUBLE as error:
             lane.health.failed(error, self._clock.now())
@@ -244,3 +247,8 @@ class Mover:
     @staticmethod
     async def _in_thread(lane: Lane, do: Callable[[], R]) -> R:
         return await asyncio.get_running_loop().run_in_executor(lane.pool, do)
+
+
+def _next_of(pages: Iterator[list[Item]]) -> list[Item] | None:
+    with uncollected():
+        return next(pages, None)

@@ -70,7 +70,7 @@ class StoreNode:
 
     async def put_start(self, request: PutStartRequest) -> PutStartReply:
         check_id(request.tenant, "tenant")
-        await self._make_room(sum(max(0, item.size_bytes) for item in request.items))
+        await self._make_room([item.size_bytes for item in request.items if item.size_bytes > 0])
         put, slots = self.core.put_start(
             request.tenant, request.items, request.ttl_s, self._clock.now()
         )
@@ -175,13 +175,11 @@ class StoreNode:
         self._checker.close()
         self.mover.close()
 
-    async def _make_room(self, size_bytes: int) -> None:
+    async def _make_room(self, sizes: list[int]) -> None:
         """A burst larger than the headroom waits a little for lower tiers to take what is worth
         keeping."""
         ends_s = self._clock.now() + ROOM_MAX_S
-        while not self.core.draining and not self.core.ladder.make_room(
-            size_bytes, self._clock.now()
-        ):
+        while not self.core.draining and not self.core.ladder.make_room(sizes, self._clock.now()):
             self._settle()
             left_s = ends_s - self._clock.now()
             if left_s <= 0 or not await self.mover.wait_loaded([], left_s):

@@ -5,6 +5,7 @@ yet committed ever leaves.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from moonpool.cache import EvictionPolicy
 from moonpool.kv import BlockKey
@@ -19,6 +20,7 @@ from services.store.tiers import Tier
 # a huge object in a fragmented segment is refused rather than emptying the node.
 EVICT_FACTOR = 4
 EVICT_MIN_BYTES = 64 << 20
+PLACES_TRIED_MAX = 64  # when looking whether there is room
 
 
 class Residents:
@@ -46,6 +48,22 @@ class Residents:
         """What it takes from the tier."""
         return self.tier.footprint(obj.size_bytes)
 
+    @property
+    def free_bytes(self) -> int:
+        return self.tier.bytes_total - self.tier.bytes_used
+
+    def has_room(self, sizes: Sequence[int]) -> bool:
+        """Without evicting: in places for the largest ones, and as far as bytes go for all."""
+        places: list[int] = []
+        for size_bytes in sorted(sizes, reverse=True)[:PLACES_TRIED_MAX]:
+            place = self.tier.reserve(size_bytes)
+            if place is None:
+                break
+            places.append(place)
+        for place in reversed(places):
+            self.tier.release(place)
+        return len(places) == min(len(sizes), PLACES_TRIED_MAX) and self.free_bytes >= sum(sizes)
+
     # --- coming and going ---
 
     def reserve(self, size_bytes: int, now_s: float, *, spare: bool = False) -> int | None:
@@ -53,8 +71,7 @@ class Residents:
         the tier below should have first is not evicted but sent there: ask again then."""
         place = self.tier.reserve(size_bytes)
         want_bytes = self.tier.footprint(size_bytes)
-        free_bytes = self.tier.bytes_total - self.tier.bytes_used
-        if place is not None or free_bytes + self.bytes_evictable < want_bytes:
+        if place is not None or self.free_bytes + self.bytes_evictable < want_bytes:
             return place
         budget_bytes = max(EVICT_FACTOR * want_bytes, EVICT_MIN_BYTES)
         while place is None and budget_bytes > 0:

@@ -15,6 +15,7 @@ from moonpool.messages.store import StatsRequest
 from moonpool.runtime import EventPublisher, Heart, ServiceContext, advertise_host, say_hello
 from moonpool.settings import SettingsError, StoreSettings
 from moonpool.transfer import TransferEngine
+from services.store.collecting import settle_for_good
 from services.store.core import StoreCore
 from services.store.endpoints import node_endpoints
 from services.store.limits import Limits
@@ -27,6 +28,7 @@ from services.store.tiers import DramTier
 PROBE_S = 1.0
 DRAIN_MAX_S = 60.0  # readers get so long after a drain before the node leaves anyway
 DRAIN_LOOK_S = 0.1
+RECORDS_MANY = 10_000  # so many found at a start are worth hiding from the garbage collector
 SINK_MAX_S = 3.0  # for what lower tiers can still take before the node leaves
 
 Context = ServiceContext[StoreSettings]
@@ -81,6 +83,8 @@ async def running_node(context: Context) -> AsyncIterator[StoreNode]:
             node = StoreNode(core, region, context.clock, on_changes, context.bus.payload_max_bytes)
             try:
                 await _open_lower(context, node, lower)
+                if sum(each.shelf.live for each in lower) > RECORDS_MANY:
+                    settle_for_good()
                 async with events, _on_the_bus(context, node, transfer, events):
                     yield node
             finally:

@@ -164,7 +164,9 @@ async def test_what_was_removed_or_replaced_stays_so_over_a_restart(world: World
 
 
 async def test_a_burst_larger_than_the_headroom_loses_nothing(tmp_path: Path) -> None:
-    values = make_values(40)
+    choose = random.Random(3)
+    sizes = [700 << 10, 300 << 10, 1_300_000, 50_000]
+    values = {f"burst {n}": choose.randbytes(choose.choice(sizes)) for n in range(50)}
     start = make_start(nvme_dir=str(tmp_path), nvme_bytes=NVME_BYTES, demote_after_uses=1)
     async with start() as (node, client):
         for name, value in values.items():
