@@ -81,7 +81,7 @@ async def test_token_for_token_from_a_lower_tier(
         for name, base in longest[:2]:
             mark = f"{name} by way of {tier}: "
             prompt = [*reference.tokenizer(mark, add_special_tokens=False).input_ids, *base]
-            prompt = prompt[: 64 * 10 + 20]
+            prompt = prompt[: 64 * 6 + 20]  # no more than dram's headroom takes at once
             want = reference.tokens(prompt, TOKENS)
             full, usable = len(prompt) // 64, (len(prompt) - 1) // 64
             assert full >= 2
