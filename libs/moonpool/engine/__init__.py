@@ -5,6 +5,7 @@ or an event loop, and nothing outside this folder knows which engine runs. `torc
 imported here, so that who only needs names and files does not pay for torch.
 """
 
+import moonpool.engine.waiting  # noqa: F401  first: it must come before torch
 from moonpool.engine.base import (
     Engine,
     LayerHooks,

@@ -61,7 +61,7 @@ def convert_llama(source: Path, target: Path, *, dtype: str) -> None:
     tokenizer = _tokenizer(meta)
     tokenizer.model_max_length = config.max_position_embeddings
     tokenizer.save_pretrained(target)
-    GenerationConfig(  # type: ignore[no-untyped-call]
+    GenerationConfig(
         bos_token_id=config.bos_token_id,
         eos_token_id=config.eos_token_id,
         pad_token_id=config.pad_token_id,
@@ -129,7 +129,7 @@ def _tokenizer(meta: dict[str, Any]) -> PreTrainedTokenizerFast:
             if kind == _CONTROL_TOKEN
         ]
     )
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         bos_token=tokens[meta["tokenizer.ggml.bos_token_id"]],
         eos_token=tokens[meta["tokenizer.ggml.eos_token_id"]],

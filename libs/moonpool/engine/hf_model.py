@@ -45,7 +45,7 @@ def load_hf_model(path: Path, *, dtype: str, device: str) -> LoadedModel:
     check_config(config)
     target = pick_device(device)
     kind = pick_dtype(dtype, config, target)
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             path,
@@ -60,7 +60,7 @@ def load_hf_model(path: Path, *, dtype: str, device: str) -> LoadedModel:
     except (ValueError, ImportError, OSError) as error:
         raise UnsupportedModel(f"transformers cannot load {path}: {error}") from error
     finally:
-        transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+        transformers_logging.enable_progress_bar()
     model, report = loaded  # because of `output_loading_info`
     if report["missing_keys"]:
         some = ", ".join(sorted(report["missing_keys"])[:3])

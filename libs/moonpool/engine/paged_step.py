@@ -159,7 +159,7 @@ class PagedStep(Cache):
     def _gather(self, halves: torch.Tensor, layer: int) -> torch.Tensor:
         """K and V of whole blocks: `[2, blocks * block_tokens, kv_heads, head_dim]`."""
         layout = self.view.layout
-        picked = self.view.halves.index_select(0, halves.reshape(-1) + 2 * layer)
+        picked = self.view.halves.index_select(0, halves[layer])
         return picked.view(2, -1, layout.kv_heads, layout.head_dim)
 
     # -- masks: made once per step, used by all layers of the same window ------------------------

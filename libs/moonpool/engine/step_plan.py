@@ -26,8 +26,8 @@ class ChunkPart:
     row: int  # its tokens are rows [row, row + tokens) of the flattened batch
     tokens: int
     start: int
-    # Halves of its block table at layer 0, K's first; of block 0's K add 2 per layer. None when
-    # start == 0: then all its KV is in this very step. [2, blocks]
+    # Pool halves of its block table, K's first. None when start == 0: then all its KV is in this
+    # very step. [layers, 2 * blocks]
     halves: torch.Tensor | None
 
 
@@ -37,7 +37,7 @@ class DecodePart:
 
     rows: torch.Tensor | None  # rows of the flattened batch; None: all of it, in order
     lengths: NDArray[np.int64]  # [sequences] tokens of KV, the new one included
-    halves: torch.Tensor  # at layer 0, [2 * sequences * blocks]
+    halves: torch.Tensor  # [layers, 2 * sequences * blocks]
     blocks: int  # per sequence; short ones repeat a block of their own
     # Rows of the gathered `[2 * sequences * blocks * block_tokens]` that hold no token of the
     # sequence: whatever lies there must not count. None when there are none.
@@ -133,9 +133,10 @@ def _rows_of(
 
 
 def _halves_of(blocks: NDArray[np.int64], layout: BlockLayout) -> NDArray[np.int64]:
-    """Pool halves at layer 0, K's row first. [2, *blocks.shape]"""
-    first = blocks * (layout.layers * 2)
-    return np.stack((first, first + 1))
+    """Pool halves of all blocks, K's before V's. [layers, 2 * blocks]"""
+    first = blocks.reshape(-1) * (layout.layers * 2)
+    layer0 = np.concatenate((first, first + 1))
+    return layer0[None] + 2 * np.arange(layout.layers, dtype=np.int64)[:, None]
 
 
 def _group_decodes(
@@ -179,5 +180,5 @@ def _decode_part(
         if empty.any():
             void = torch.from_numpy(np.flatnonzero(np.stack((empty, empty)))).to(device)
     rows = None if whole else torch.tensor([row for row, _ in singles], device=device)
-    halves = torch.from_numpy(_halves_of(table, layout).reshape(-1)).to(device)
+    halves = torch.from_numpy(_halves_of(table, layout)).to(device)
     return DecodePart(rows, lengths, halves, blocks, void)
