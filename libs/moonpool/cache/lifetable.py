@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LifeTableShape:
-    """Numbers that hold for any traffic; none was fitted to one."""
+    """Round numbers, the same for any traffic."""
 
     horizon_s: float = 7200.0  # a wait longer than that is not followed up
     first_edge_s: float = 1.0
