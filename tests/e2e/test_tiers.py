@@ -78,7 +78,7 @@ async def test_token_for_token_from_a_lower_tier(
     node, hand = STORES[tier], tiered.hand
     longest = sorted(all_prompts(reference).items(), key=lambda each: -len(each[1]))
     async with StoreClient.connect(tiered.local.nats_url, nodes=[node]) as store:
-        for name, base in longest[:2]:
+        for name, base in longest[:1]:
             mark = f"{name} by way of {tier}: "
             prompt = [*reference.tokenizer(mark, add_special_tokens=False).input_ids, *base]
             prompt = prompt[: 64 * 6 + 20]  # no more than dram's headroom takes at once
