@@ -73,6 +73,7 @@ class PrefixFetch:
 
     async def _ask(self, run: PrefixRun, start: int, end: int) -> int:
         keys = self._seq.keys[start:end]
+        asked_s = self._links.ctx.clock.now()
         try:
             session = await self._links.blocks.open_get(
                 run.owner, self._seq.tenant, keys, lease_s=LEASE_S
@@ -92,7 +93,10 @@ class PrefixFetch:
                 break
             count += 1
         tier = session.slots[0].tier or run.tier if count else run.tier
-        self._parts.append(Part(session, start, count, tier))
+        part = Part(session, start, count, tier)
+        self._parts.append(part)
+        if tier in ("nvme", "oss"):  # the node read them up before it answered
+            self._seconds[part] = self._links.ctx.clock.now() - asked_s
         for slot in session.slots[:count]:
             name = slot.tier or run.tier
             self.tokens_by_tier[name] = self.tokens_by_tier.get(name, 0) + layout.block_tokens
