@@ -2,6 +2,7 @@
 owner has handed out. Used by one thread, but for `shut`."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,7 @@ class Link:
         self.flights: dict[Flight, None] = {}  # in order of arrival
         self._unposted: dict[Flight, None] = {}
         self.bytes_flying = 0
+        self.close_failures = 0
         depth = device.depth
         self._channel, self.event_fd = device.channel()
         self._cq: Any = None
@@ -152,29 +154,26 @@ class Link:
             except self._device.verbs.error as error:
                 raise LinkBroken(f"posting failed: {error}", flight) from error
 
-    def reap(self) -> list[Flight] | None:
-        """Flights that have arrived, None when there was nothing to see. Raises LinkBroken."""
+    def reap(self, arrive: Callable[[Job], None]) -> bool:
+        """Hands every job that has arrived to `arrive`, also when something else then breaks. False
+        when there was nothing to see. Raises LinkBroken."""
         count, ended = self._cq.poll(REAP_MAX)
-        if not count:
-            return None
-        out = []
         for one in ended:
-            posted = self._posted.get(one.wr_id)
+            posted = self._posted.pop(one.wr_id, None)
             if int(one.status) != int(self._enums.IBV_WC_SUCCESS):
                 raise self._broken(int(one.status), posted.flight if posted else None)
             if posted is None:
                 continue
-            del self._posted[one.wr_id]
             posted.flight.queue.free += posted.requests
             posted.flight.unended -= 1
             if posted.flight.done:
                 self._leave(posted.flight)
-                out.append(posted.flight)
+                arrive(posted.flight.job)
         for flight in list(self._unposted):
             self._post(flight)
             if not flight.left:
                 del self._unposted[flight]
-        return out
+        return bool(count)
 
     def _broken(self, status: int, culprit: Flight | None) -> LinkBroken:
         enums = self._enums
@@ -207,12 +206,16 @@ class Link:
         self._cq.ack_events(1)
 
     def close(self) -> list[Flight]:
-        """Stops the adapter, then gives back the flights that have not arrived."""
-        for queue in self._queues:
-            queue.close()
+        """Stops the adapter, then gives back the flights that have not arrived. What the adapter
+        does not close is counted, and goes with the process."""
+        parts: list[Any] = [*self._queues, self._channel]
         if self._cq is not None:
-            self._cq.close()
-        self._channel.close()
+            parts.insert(len(self._queues), self._cq)
+        for part in parts:
+            try:
+                part.close()
+            except self._device.verbs.error:
+                self.close_failures += 1
         self.control.close()
         lost = list(self.flights)
         for flight in lost:

@@ -307,13 +307,11 @@ class RdmaPath:
 
     def _reap(self, link: Link) -> bool:
         """True when something had come."""
-        arrived = link.reap()
-        for flight in arrived or ():
-            self._end(flight.job, None)
-        if arrived:
-            with self._lock:
-                self._rest.worked()
-        return arrived is not None
+        return link.reap(self._arrived)
+
+    def _arrived(self, job: Job) -> None:
+        self._rest.worked()
+        self._end(job, None)
 
     def _wait(self, link: Link, patience: Patience) -> None:
         if link.flights and patience.look(lambda: self._reap(link)):
@@ -381,7 +379,10 @@ class RdmaPath:
         with self._lock:
             self._sock = None
         waiting = list(self._grants.clear())
-        for flight in link.close():
+        lost = link.close()
+        if link.close_failures:
+            self._tally.add("rdma.close_failures", link.close_failures)
+        for flight in lost:
             if culprit is not None and flight.job is not culprit and isinstance(error, PathFailed):
                 self._end(flight.job, PathFailed(error.cause, collateral=True))
             else:
