@@ -147,11 +147,7 @@ class PagedStep(Cache):
         both = self._gather(part.halves, layer)  # [2, sequences * width, kv_heads, head_dim]
         if part.void is not None:
             both.flatten(0, 1).index_fill_(0, part.void, 0)
-        both = both.view(2, sequences, -1, *both.shape[2:])
-        if sequences == 1:
-            length = int(part.lengths[0])
-            first = max(0, length - window) if window else 0
-            both = both[:, :, first:length]
+        both = both.view(2, sequences, -1, *both.shape[2:])[:, :, part.span(window)]
         keys, values = both.transpose(2, 3)  # [sequences, kv_heads, width, head_dim]
         mask = self._decode_mask(part, window, query)
         return scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling)
@@ -190,9 +186,9 @@ class PagedStep(Cache):
             return None
         key = (id(part), window)
         if key not in self._decode_masks:
-            width = part.blocks * self.view.layout.block_tokens
+            span = part.span(window)
             lengths = torch.from_numpy(part.lengths).to(query.device)[:, None]
-            at = torch.arange(width, device=query.device)[None]
+            at = torch.arange(span.start, span.stop, device=query.device)[None]
             hidden = at >= lengths
             if window:
                 hidden |= at < lengths - window

@@ -37,11 +37,16 @@ class DecodePart:
 
     rows: torch.Tensor | None  # rows of the flattened batch; None: all of it, in order
     lengths: NDArray[np.int64]  # [sequences] tokens of KV, the new one included
-    halves: torch.Tensor  # [layers, 2 * sequences * blocks]
-    blocks: int  # per sequence; short ones repeat a block of their own
+    # [layers, 2 * sequences * blocks]; short sequences repeat a block of their own
+    halves: torch.Tensor
     # Rows of the gathered `[2 * sequences * blocks * block_tokens]` that hold no token of the
-    # sequence: whatever lies there must not count. None when there are none.
+    # sequence, below the longest: whatever lies there must not count. None when there are none.
     void: torch.Tensor | None
+
+    def span(self, window: int) -> slice:
+        """Positions that any of the sequences attends to."""
+        first = int(self.lengths.min()) - window if window else 0
+        return slice(max(0, first), int(self.lengths.max()))
 
 
 @dataclass(slots=True)
@@ -176,9 +181,10 @@ def _decode_part(
     width = blocks * layout.block_tokens
     void = None
     if len(singles) > 1:
-        empty = np.arange(width)[None] >= lengths[:, None]  # [sequences, width]
+        at = np.arange(width)[None]  # what lies beyond the longest is cut off, not voided
+        empty = (at >= lengths[:, None]) & (at < lengths.max())  # [sequences, width]
         if empty.any():
             void = torch.from_numpy(np.flatnonzero(np.stack((empty, empty)))).to(device)
     rows = None if whole else torch.tensor([row for row, _ in singles], device=device)
     halves = torch.from_numpy(_halves_of(table, layout)).to(device)
-    return DecodePart(rows, lengths, halves, blocks, void)
+    return DecodePart(rows, lengths, halves, void)
