@@ -1,6 +1,5 @@
 """Load reports: ten a second, and at once when something changed."""
 
-import asyncio
 
 from moonpool.instance.core import InstanceCore
 from moonpool.instance.doors import Doors
@@ -42,7 +41,7 @@ class Reporter:
             report = self.report()
             self._show(report)
             await ctx.bus.publish(ctx.subjects.load(ctx.id), encode(report))
-            await asyncio.sleep(PERIOD_S)
+            await ctx.clock.sleep(PERIOD_S)
 
     def report(self) -> LoadReport:
         core = self._core
