@@ -1,6 +1,5 @@
 """Load reports: ten a second, and at once when something changed."""
 
-
 from moonpool.instance.core import InstanceCore
 from moonpool.instance.doors import Doors
 from moonpool.instance.links import Links

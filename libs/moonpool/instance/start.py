@@ -154,8 +154,15 @@ async def _serve(
                     raise
                 running.result()
         finally:
-            running.cancel()
-            await asyncio.wait({running})
+            await end_task(running)
+
+
+async def end_task(task: "asyncio.Task[None]") -> None:
+    """Cancels until it has ended: a cancel that comes while a message is being written can be
+    swallowed below us, and one alone would then wait for ever."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=1.0)
 
 
 async def _work(
