@@ -27,7 +27,7 @@ class WorkerSettings(CommonSettings):
     chunk_tokens: int = Field(
         512, ge=16, description="Prompt tokens per prefill step; rounded down to whole blocks."
     )
-    sequences_max: int = Field(32, ge=1, description="Sequences that a decode runs at once.")
+    sequences_max: int = Field(64, ge=1, description="Sequences that a decode runs at once.")
     queue_max: int = Field(
         256, ge=1, description="Prompts that wait in a prefill before it refuses."
     )
