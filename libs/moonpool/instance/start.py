@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from moonpool.bus import Endpoint
@@ -25,10 +26,18 @@ from moonpool.instance.reads import PoolReads
 from moonpool.instance.report import Reporter
 from moonpool.instance.store_writer import StoreWriter
 from moonpool.instance.sums import SumCache
+from moonpool.instance.watchdog import Watchdog
 from moonpool.instance.worker import Worker
 from moonpool.kv import BlockKey, BlockPool
 from moonpool.messages.registry import ModelRecord
-from moonpool.runtime import EventPublisher, Heart, ServiceContext, advertise_host, say_hello
+from moonpool.runtime import (
+    EventPublisher,
+    Heart,
+    ServiceContext,
+    advertise_host,
+    give_up,
+    say_hello,
+)
 from moonpool.settings import SettingsError, WorkerSettings
 from moonpool.transfer.engine import TransferEngine
 
@@ -187,17 +196,20 @@ async def _work(
             endpoints += doors.prefill()
         if ctx.role in ("decode", "colocated"):
             endpoints += doors.decode()
-        worker = Worker(links, core, engine, prompts, output, events, wake)
+        watchdog = Watchdog(ctx.settings.step_stall_s, partial(give_up, ctx.log))
+        worker = Worker(links, core, engine, prompts, output, events, wake, watchdog)
         service = await ctx.serve(endpoints, {"model": engine.spec.identity.model})
         try:
             steps = tasks.create_task(worker.run(), name="steps")
             await registered.wait()
+            guard = tasks.create_task(watchdog.run(), name="watchdog")
             reports = tasks.create_task(Reporter(links, core, doors, reads).run(), name="reports")
             await stop.wait()
             doors.draining = True
             await _drain(links, core, prompts, wake)
             reports.cancel()
             steps.cancel()
+            guard.cancel()
         finally:
             await service.close()
 

@@ -14,6 +14,7 @@ from moonpool.instance.layers import LayersMade
 from moonpool.instance.links import Links
 from moonpool.instance.prompts import Job, OutputBlocks, Prompts
 from moonpool.instance.sequence import Phase
+from moonpool.instance.watchdog import Watchdog
 from moonpool.messages import CorruptionError, PeerError
 from moonpool.messages.tokens import Timings
 from moonpool.runtime import EventPublisher
@@ -33,7 +34,9 @@ class Worker:
         output: OutputBlocks,
         events: EventPublisher,
         wake: asyncio.Event,
+        watchdog: Watchdog,
     ) -> None:
+        self._watchdog = watchdog
         self._links = links
         self._core = core
         self._engine = engine
@@ -98,7 +101,8 @@ class Worker:
         hooks = StepHooks(arriving, made)
         pieces = [each.piece() for each in work]
         try:
-            result = await loop.run_in_executor(self._thread, self._engine.step, pieces, hooks)
+            with self._watchdog.step():
+                result = await loop.run_in_executor(self._thread, self._engine.step, pieces, hooks)
         except (PeerError, CorruptionError) as error:
             self._links.ctx.log.warning("step runs again without reused blocks error=%s", error)
             made.abort()

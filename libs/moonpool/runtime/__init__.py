@@ -17,7 +17,7 @@ from moonpool.runtime.kv_log import KvLog, Listing
 from moonpool.runtime.members import Members
 from moonpool.runtime.members_core import Change, ChangeKind, Member, MembersCore
 from moonpool.runtime.pulse import observe_process, publish_metrics
-from moonpool.runtime.service import run_service
+from moonpool.runtime.service import give_up, run_service
 from moonpool.runtime.transfers import TransferMetrics
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "advertise_host",
     "background",
     "end",
+    "give_up",
     "host_id",
     "new_context",
     "new_epoch",

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import uvloop
 
@@ -91,13 +91,18 @@ async def _supervise(
     _, late = await asyncio.wait({work}, timeout=grace_s)
     if late:
         # Closing the loop would wait for the same task, or for its threads, without end.
-        log.error("gave up draining", extra={"grace_s": grace_s})
-        logging.shutdown()
-        os._exit(EXIT_ERROR)
+        give_up(log, f"gave up draining after {grace_s:g} s")
     if work.cancelled():
         log.info("stopped")
         return EXIT_ERROR if broken else EXIT_OK
     return _status_of(work.exception(), log)
+
+
+def give_up(log: logging.Logger, why: str) -> NoReturn:
+    """Ends the process here and now, with no farewell: whatever hangs cannot hold it."""
+    log.critical("%s", why)
+    logging.shutdown()
+    os._exit(EXIT_ERROR)
 
 
 async def _live(role: str, id: str, settings: S, body: Body[S], log: logging.Logger) -> None:

@@ -28,6 +28,11 @@ class WorkerSettings(CommonSettings):
         512, ge=16, description="Prompt tokens per prefill step; rounded down to whole blocks."
     )
     sequences_max: int = Field(64, ge=1, description="Sequences that a decode runs at once.")
+    step_stall_s: int = Field(
+        120,
+        ge=5,
+        description="An engine step that takes longer hangs: the process ends, to be replaced.",
+    )
     queue_max: int = Field(
         256, ge=1, description="Prompts that wait in a prefill before it refuses."
     )
