@@ -1,109 +1,23 @@
-"""How fast the conductor thinks: `python -m bench.conductor [--quick] [--json]`.
+"""Whole decisions on a mesh of a hundred instances, with prompts of 16k tokens."""
 
-One core, no network: matching prompts in an index of a million blocks, applying block events, and
-whole decisions on a mesh of a hundred instances.
-"""
-
-import argparse
-import gc
-import json
-import os
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 
+from bench.conductor.chains import KEY_BYTES
 from moonpool.messages.events import KvEvents, SnapshotPage
 from moonpool.messages.ids import OwnerId, RequestId, TenantId
 from moonpool.messages.load import ComputeSample, LoadReport, StepSample
 from moonpool.messages.plan import PlanRequest
 from moonpool.messages.registry import Heartbeat, ModelRecord, Registration
 from services.conductor.core import ConductorCore, Policy
-from services.conductor.index import BlockIndex
-from services.conductor.places import Place
 
-KEY_BYTES = 16
 BLOCK_TOKENS = 64
 INSTANCES = 100
 PROMPT_TOKENS = 16_384
 MODEL = ModelRecord("m", b"f" * 32, "{}", BLOCK_TOKENS, 20 << 20, 80, 131072, "bfloat16")
-USABLE = (1 << 256) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """How much is done; `--quick` does less of the same."""
-
-    index_blocks: int
-    calls: int
-    decisions: int
-
-
-QUICK = Sizes(1_000_000, 3_000, 1_500)
-FULL = Sizes(4_000_000, 20_000, 10_000)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="bench.conductor", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a million blocks, about 15 s")
-    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
-    given = parser.parse_args()
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core, always the same
-    sizes = QUICK if given.quick else FULL
-    results = {**bench_index(sizes), **bench_decisions(sizes)}
-    if given.json:
-        print(json.dumps(results))
-    else:
-        for name, value in results.items():
-            print(f"{name:32} {value:>14,}")
-
-
-def bench_index(sizes: Sizes) -> dict[str, float]:
-    """Events, memory and matches of one index. Half of it are 64-block chains, half 2,000-block."""
-    rng = random.Random(1)
-    half = sizes.index_blocks // 2
-    short = [rng.randbytes(KEY_BYTES * 64) for _ in range(half // 64)]
-    long = [rng.randbytes(KEY_BYTES * 2000) for _ in range(half // 2000)]
-    index = BlockIndex()
-    places = [index.places.take(OwnerId(f"o{i}"), "dram") for i in range(8)]
-    gc.collect()
-    before_bytes = _resident_bytes()
-    stored_s = _timed(lambda: _store(index, places, [*short, *long], 0))
-    blocks = len(index)
-    bytes_per_block = (_resident_bytes() - before_bytes) / blocks
-    again_s = _timed(lambda: _store(index, places, [*short, *long], 1))
-    results = {
-        "index_blocks": blocks,
-        "events_blocks_per_s": round(blocks / stored_s),
-        "events_replica_blocks_per_s": round(blocks / again_s),
-        "memory_bytes_per_block": round(bytes_per_block, 1),
-    }
-    for name, chains in (("64", short), ("2000", long)):
-        asked = [rng.choice(chains) for _ in range(sizes.calls)]
-        missed = [rng.randbytes(len(chains[0])) for _ in range(200)]
-        results |= _quantiles(f"match_{name}_us", asked, lambda keys: index.match(keys, USABLE))
-        results |= _quantiles(f"miss_{name}_us", missed, lambda keys: index.match(keys, USABLE))
-        results |= _quantiles(f"walk_{name}_us", asked, lambda keys: index.walk(keys, USABLE))
-    removed = [*short[::4], *long[::4]]
-    removed_blocks = sum(map(len, removed)) // KEY_BYTES
-    removed_s = _timed(lambda: [index.remove(places[0], keys) for keys in removed])
-    results["events_removed_blocks_per_s"] = round(removed_blocks / removed_s)
-    index.retire(places[0])
-    results["sweep_s"] = round(_timed(lambda: _sweep(index)), 3)
-    return results
-
-
-def _store(index: BlockIndex, places: list[Place], chains: list[bytes], shift: int) -> None:
-    for i, keys in enumerate(chains):
-        index.store(places[(i + shift) % len(places)], keys)
-
-
-def _sweep(index: BlockIndex) -> None:
-    while not index.sweep(100_000):
-        pass
-
-
-def bench_decisions(sizes: Sizes) -> dict[str, float]:
+def bench_decisions(decisions: int) -> dict[str, float]:
     """Whole plans for 16k-token prompts: 50 prefills, 50 decodes, 16 nodes on 25 hosts; a third of
     the prompts continue a chat, a third share a system prompt that many hold, a third are new."""
     rng = random.Random(2)
@@ -114,7 +28,7 @@ def bench_decisions(sizes: Sizes) -> dict[str, float]:
     _fill(core, rng, chats, system)
     took: list[float] = []
     start = time.perf_counter()
-    for i in range(sizes.decisions):
+    for i in range(decisions):
         kind = i % 3
         if kind == 0:
             keys = rng.choice(chats)
@@ -216,31 +130,3 @@ def _report_all(core: ConductorCore, now_s: float, seq: int) -> None:
                 blocks_total=old.blocks_total,
             )
             core.load(report, now_s)
-
-
-def _quantiles(name: str, inputs: list[bytes], call: Callable[[bytes], object]) -> dict[str, float]:
-    took = []
-    for keys in inputs:
-        before = time.perf_counter()
-        call(keys)
-        took.append(time.perf_counter() - before)
-    took.sort()
-    return {
-        f"{name}_p50": round(took[len(took) // 2] * 1e6, 2),
-        f"{name}_p99": round(took[int(len(took) * 0.99)] * 1e6, 2),
-    }
-
-
-def _timed(work: Callable[[], object]) -> float:
-    before = time.perf_counter()
-    work()
-    return time.perf_counter() - before
-
-
-def _resident_bytes() -> int:
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-if __name__ == "__main__":
-    main()

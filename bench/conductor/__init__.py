@@ -1,0 +1,1 @@
+"""How fast the conductor thinks: `python -m bench.conductor [--quick] [--json]`."""
