@@ -22,6 +22,7 @@ from services.conductor.fleet import INSTANCE_ROLES, OWNER_ROLES, Change, Fleet,
 from services.conductor.holdings import Holdings, StreamState
 from services.conductor.picks import Pick, Picks
 from services.conductor.placement import choose_store
+from services.conductor.policies import make_policy
 from services.conductor.predict import prefill_predictor, step_predictor
 from services.conductor.reuse import runs_of
 from services.conductor.schedule import Choice, Knowledge, Outlook, Scheduler
@@ -36,6 +37,8 @@ class Policy:
     slo_tbt_s: float
     suspect_after_s: float
     dead_after_s: float
+    scheduling: str = "ours"  # one of policies.POLICY_NAMES
+    balancing_threshold: float = 1.0  # of the policy `global`: best prefix over own
 
 
 class ConductorCore:
@@ -60,7 +63,8 @@ class ConductorCore:
             self.picks,
             self.senders,
         )
-        self._scheduler = Scheduler(self._knowledge)
+        chooser = make_policy(policy.scheduling, rotation, policy.balancing_threshold)
+        self._scheduler = Scheduler(self._knowledge, chooser)
         self._rotation = rotation
         self.plans = 0
         self.holes_found = 0

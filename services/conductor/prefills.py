@@ -1,6 +1,6 @@
 """Prefill options: where a prompt could be computed, and when its first token would come."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from services.conductor.demand import Demand
@@ -54,7 +54,7 @@ def queue_s(member: Member, prefill: Predictor, picks: Picks, now_s: float) -> f
 
 
 def prefill_options(
-    candidates: list[Candidate],
+    candidates: Sequence[Candidate],
     demand: Demand,
     sources: Sources,
     held_blocks: int,
@@ -74,7 +74,7 @@ def prefill_options(
         return int((candidate.queue_s + base * candidate.ratio) / _SAME_S)
 
     turn = rotation % len(candidates) if candidates else 0
-    turned = candidates[turn:] + candidates[:turn]
+    turned = [*candidates[turn:], *candidates[:turn]]
     closest = sorted(turned, key=bound)[:_EVALUATED_MAX]
     holders = sorted((c for c in turned if c.have_blocks), key=lambda c: -c.have_blocks)
     wanted = {c.member.id: c for c in (*closest, *holders[:_EVALUATED_MAX])}

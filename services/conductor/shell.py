@@ -46,6 +46,8 @@ class Conductor:
             slo_tbt_s=settings.slo_tbt_s,
             suspect_after_s=settings.suspect_after_s,
             dead_after_s=settings.dead_after_s,
+            scheduling=settings.scheduling,
+            balancing_threshold=settings.balancing_threshold,
         )
         self.core = ConductorCore(policy, rotation=int(context.epoch[:6], 16))
         self.fetcher = SnapshotFetcher(

@@ -1,5 +1,7 @@
 """Settings of the conductor."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from moonpool.settings.base import CommonSettings
@@ -15,4 +17,12 @@ class ConductorSettings(CommonSettings):
     )
     dead_after_s: float = Field(
         30.0, gt=0, description="Silence after which its blocks are erased."
+    )
+    scheduling: Literal[
+        "ours", "random", "load-balance", "longest-prefix", "local-naive", "local", "global"
+    ] = Field("ours", description="Scheduling policy; all but `ours` are there to compare with.")
+    balancing_threshold: float = Field(
+        1.0,
+        ge=1,
+        description="Of `global`: fetch when the best prefix is longer than the own by this factor.",
     )
