@@ -26,6 +26,7 @@ from services.store.pins import PIN_KINDS, Pins
 from services.store.puts import Puts
 from services.store.residents import Residents
 from services.store.shelf import Shelf
+from services.store.takeover import Takeover
 from services.store.tiers import Tier
 
 INSPECTION_MAX_S = 600.0  # far beyond what comparing a message's worth of objects takes
@@ -37,6 +38,7 @@ class Commit:
 
     results: list[str]  # per item; "" where `doubtful` decides
     doubtful: list[tuple[int, StoredObject, bytes]]  # (item, object, checksums it should have)
+    takes: dict[int, bytes]  # item -> key that it takes over
 
 
 class StoreCore:
@@ -58,6 +60,7 @@ class StoreCore:
         self._puts = Puts(limits.puts_max)
         self._leases = Leases(limits.leases_max)
         self._pins = Pins(self.residents, limits)
+        self._takeover = Takeover(self.residents, self.ladder, self._pins)
         self._verifying: set[StoredObject] = set()
         # Puts that ran out; their places are not reused while a late writer might still write.
         self._limbo: dict[int, list[StoredObject]] = {}
@@ -93,7 +96,7 @@ class StoreCore:
         `finish_commit`, however long the shell takes. Raises BadRequest."""
         self._check_seconds(0.0, len(items))
         self.tick(now_s)
-        commit = Commit([], [])
+        commit = Commit([], [], {i: item.takes for i, item in enumerate(items) if item.takes})
         for index, item in enumerate(items):
             obj = self._puts.take(put, BlockKey(item.key), item.generation)
             if obj is None:
@@ -117,9 +120,8 @@ class StoreCore:
         ):
             self._verifying.remove(obj)
             if is_sound and len(checksums) == obj.checksums_bytes:
-                self.residents.commit(obj, checksums, now_s)
-                self.ladder.supersede(obj.key)
-                results[index] = "committed"
+                takes = commit.takes.get(index, b"")
+                results[index] = self._takeover.commit(obj, takes, checksums, now_s)
             else:
                 self.residents.drop(obj)
                 results[index] = "corrupt"
@@ -297,12 +299,8 @@ class StoreCore:
         tiers = [residents.tier.stats(residents.live, residents.evictions)]
         tiers += [shelf.stats() for shelf in self.ladder.shelves]
         late = sum(map(len, self._limbo.values()))
-        counters = {
-            **self.counters,
-            **self.ladder.stats(),
-            "late_puts": late,
-            "doomed": len(residents.doomed),
-        }
+        counters = {**self.counters, **self.ladder.stats(), "late_puts": late}
+        counters["doomed"] = len(residents.doomed)
         return StatsReply(tiers, len(self._leases), len(self._puts), counters)
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from moonpool.clock import Clock
-from moonpool.kv import BlockKey, unpack_keys
+from moonpool.kv import KEY_BYTES, BlockKey, unpack_keys
 from moonpool.messages.codec import encode
 from moonpool.messages.ids import check_id
 from moonpool.messages.store import (
@@ -84,6 +84,8 @@ class StoreNode:
         return PutStartReply(put, slots, grant)
 
     async def put_end(self, request: PutEndRequest) -> PutEndReply:
+        if any(len(item.takes) not in (0, KEY_BYTES) for item in request.items):
+            raise BadRequest(f"a key has {KEY_BYTES} bytes")
         commit = self.core.begin_commit(request.put, request.items, self._clock.now())
         self._settle()  # writers are out before their bytes are looked at
         sound = [False] * len(commit.doubtful)

@@ -19,10 +19,13 @@ class PutStartRequest(msgspec.Struct, frozen=True):
     tenant: TenantId
     items: list[PutItem]
     ttl_s: float = 30.0  # an unfinished put is reclaimed after it
+    run_blocks: int = 0  # blocks of the prompt that these belong to; 0: unknown
+    replicas: int = 1  # nodes that are to hold them; the holders see to it
 
 
 class PutSlot(msgspec.Struct, frozen=True, array_like=True):
-    """`status`: "ok" (write), "exists" (nothing to do), "busy" (another put runs), "no_space"."""
+    """`status`: "ok" (write), "exists" (nothing to do), "busy" (another put runs), "no_space",
+    "over_quota" (the tenant's)."""
 
     status: str
     offset: int = 0  # in bytes, relative to the grant's own offset
@@ -39,15 +42,18 @@ class PutEndItem(msgspec.Struct, frozen=True, array_like=True):
     key: bytes
     generation: int
     checksums: bytes  # one little-endian u64 xxh3 per chunk; empty: abandon this item
+    takes: bytes = b""  # a key that it takes over at once, in place of what lies there
 
 
 class PutEndRequest(msgspec.Struct, frozen=True):
     put: int
     items: list[PutEndItem]
+    durable: bool = False  # answer once a lower tier has them, so that they survive a crash
 
 
 class PutEndReply(msgspec.Struct, frozen=True):
-    """Per item: "committed", "abandoned", "corrupt" (checksum differs), "expired"."""
+    """Per item: "committed", "abandoned", "corrupt" (checksum differs), "expired";
+    "not_durable": stored, but no lower tier has taken it in time."""
 
     results: list[str]
 
@@ -57,11 +63,15 @@ class GetStartRequest(msgspec.Struct, frozen=True):
     keys: bytes  # packed
     lease_s: float = 10.0  # 0: only look; no lease, and not counted as a use
     wait_s: float = 0.05  # for blocks that come from lower tiers; the others are "loading" then
+    inline_bytes: int = 0  # objects up to it come in the reply itself, as far as there is room
+    tail_bytes: int = 0  # and of larger ones so many last bytes, which say what they are
+    run_blocks: int = 0  # blocks of the prompt that asks; 0: unknown
 
 
 class GetSlot(msgspec.Struct, frozen=True, array_like=True):
     """`status`: "hit", "miss", or "loading" (in a lower tier, being promoted: ask again).
-    `tier` is where it came from for this request."""
+    `tier` is where it came from for this request. `data` is the whole object when it has at most
+    `inline_bytes`, else its last `tail_bytes`; empty when the reply had no room for it."""
 
     status: str
     offset: int = 0  # in bytes, relative to the grant's own offset
@@ -70,6 +80,7 @@ class GetSlot(msgspec.Struct, frozen=True, array_like=True):
     generation: int = 0
     checksums: bytes = b""
     tier: str = ""
+    data: bytes = b""
 
 
 class GetStartReply(msgspec.Struct, frozen=True):
@@ -88,6 +99,42 @@ class GetEndReply(msgspec.Struct, frozen=True):
     valid: bool
 
 
+class WholeItem(msgspec.Struct, frozen=True, array_like=True):
+    """A small object of one chunk that travels in the message. `replace`: in place of what lies
+    there, if that has generation `expected` (0: whatever it is, or nothing)."""
+
+    key: bytes  # 16 bytes
+    data: bytes  # 1..INLINE_MAX_BYTES
+    checksum: bytes  # little-endian u64 xxh3 of `data`
+    replace: bool = False
+    expected: int = 0
+
+
+class PutWholeRequest(msgspec.Struct, frozen=True):
+    tenant: TenantId
+    items: list[WholeItem]
+
+
+class PutWholeReply(msgspec.Struct, frozen=True):
+    """Per item "committed", "exists", "busy", "no_space", "corrupt", "over_quota", or "changed" (it
+    is not the generation that was expected)."""
+
+    results: list[str]
+
+
+class PromoteRequest(msgspec.Struct, frozen=True):
+    """Somebody will read these soon: what lies in lower tiers starts on its way up. No lease, and
+    not counted as a use."""
+
+    tenant: TenantId
+    keys: bytes  # packed
+    run_blocks: int = 0
+
+
+class PromoteReply(msgspec.Struct, frozen=True):
+    loading: int  # of the keys, on their way now
+
+
 class RemoveRequest(msgspec.Struct, frozen=True):
     """`reason` "corrupt": a reader found a wrong checksum; the owner looks itself before it drops
     anything, whoever asks."""
@@ -95,6 +142,7 @@ class RemoveRequest(msgspec.Struct, frozen=True):
     tenant: TenantId
     keys: bytes
     reason: str = ""
+    generations: list[int] = []  # per key: only if it still has this one; empty: whatever it is
 
 
 class RemoveReply(msgspec.Struct, frozen=True):
@@ -109,6 +157,7 @@ class PinRequest(msgspec.Struct, frozen=True):
     keys: bytes
     kind: str  # "soft" (ttl_s), "hard", "none" (unpin)
     ttl_s: float = 1800.0
+    replicas: int = 1  # hard: nodes that are to hold them
 
 
 class PinReply(msgspec.Struct, frozen=True):
@@ -128,16 +177,54 @@ class TierStats(msgspec.Struct, frozen=True):
     health: str = "ok"  # or what is wrong
 
 
+class TenantStats(msgspec.Struct, frozen=True):
+    bytes_used: dict[str, int]  # by tier
+    hard_bytes: int = 0  # pinned hard
+    over_quota: int = 0  # blocks refused
+    evicted: int = 0  # of its own blocks, to stay within its quota
+
+
 class StatsReply(msgspec.Struct, frozen=True):
     tiers: list[TierStats]
     leases: int = 0
     puts_open: int = 0
     counters: dict[str, int] = {}
+    tenants: dict[str, TenantStats] = {}
 
 
 class DrainRequest(msgspec.Struct, frozen=True):
-    pass
+    within_s: float = 60.0  # what is worth keeping is moved to other nodes until then
 
 
 class DrainReply(msgspec.Struct, frozen=True):
     accepted: bool
+
+
+class ListRequest(msgspec.Struct, frozen=True):
+    """A tenant's named values on this node, in the order of their names."""
+
+    tenant: TenantId
+    prefix: str = ""
+    after: str = ""  # only names above it
+    limit: int = 1000  # >= 1
+
+
+class ListedName(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    size_bytes: int  # of the value
+
+
+class ListReply(msgspec.Struct, frozen=True):
+    names: list[ListedName]
+    more: bool = False  # ask again, after the last one
+    unread: int = 0  # objects from before the node's start whose names it does not know yet
+
+
+class WipeRequest(msgspec.Struct, frozen=True):
+    """Everything that the tenant put, named or not, pinned or not, in every tier."""
+
+    tenant: TenantId
+
+
+class WipeReply(msgspec.Struct, frozen=True):
+    removed: int
