@@ -14,6 +14,7 @@ from moonpool.transfer.errors import (
     RegionClosed,
     TransferBusy,
     TransferCancelled,
+    TransferCorrupt,
     TransferTimeout,
 )
 from moonpool.transfer.regions import LocalRegion
@@ -31,6 +32,7 @@ __all__ = [
     "TransferBatch",
     "TransferBusy",
     "TransferCancelled",
+    "TransferCorrupt",
     "TransferEngine",
     "TransferRequest",
     "TransferTimeout",

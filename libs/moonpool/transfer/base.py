@@ -95,6 +95,7 @@ class TransferEngineProtocol(Protocol):
         *,
         priority: Priority = Priority.FOREGROUND,
         deadline_s: float = 10.0,
+        checksum: bool | None = None,
     ) -> Batch: ...
 
     def stats(self) -> dict[str, float]: ...

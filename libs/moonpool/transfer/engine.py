@@ -39,6 +39,7 @@ INLINE_RANGES = 64
 JOBS_MAX = 65_536  # slices under way in one engine
 TRIES_PER_PATH = 2
 COLLISIONS_MAX = 32
+ONE_SIDED = {"rdma"}  # the owner's processor never sees the bytes, so it vouches for none
 KINDS: dict[str, type[ShmTransport] | type[RdmaTransport] | type[TcpTransport]] = {
     "shm": ShmTransport,
     "rdma": RdmaTransport,
@@ -52,9 +53,10 @@ class TransferEngine:
     Belongs to the event loop that started it: all methods are called there and nowhere else.
     """
 
-    def __init__(self, name: str, epoch: str, host_id: str) -> None:
+    def __init__(self, name: str, epoch: str, host_id: str, checksum: bool = False) -> None:
         """Use `start`."""
         self.name = name
+        self._checksum = checksum
         self.epoch = epoch
         self.unavailable: dict[str, str] = {}  # transport -> why this host cannot run it
         self._loop = asyncio.get_running_loop()
@@ -78,12 +80,14 @@ class TransferEngine:
         advertise_host: str = "",
         transports: Sequence[str] = ("shm", "rdma", "tcp"),
         rdma_device: str = "",
+        checksum: bool = False,
     ) -> Self:
         """Listens and is ready. `run_dir` must exist; `advertise_host` is what peers connect to
         when `listen_host` is a wildcard; `rdma_device` names adapters, "device:port:gid" with
-        commas between, all that are active if empty. Raises BadTransfer when the name is taken in
+        commas between, all that are active if empty; `checksum` is for transfers that do not say
+        themselves. Raises BadTransfer when the name is taken in
         `run_dir`, the host cannot be listened on, or a transport is unknown."""
-        engine = cls(name, secrets.token_hex(8), host_id)
+        engine = cls(name, secrets.token_hex(8), host_id, checksum)
         around = Surroundings(
             name=name,
             host_id=host_id,
@@ -168,10 +172,13 @@ class TransferEngine:
         *,
         priority: Priority = Priority.FOREGROUND,
         deadline_s: float = 10.0,
+        checksum: bool | None = None,
     ) -> TransferBatch:
         """Starts all requests; order among them is undefined. Never blocks longer than a copy of
-        `INLINE_BYTES`. Raises, and then nothing was started: BadTransfer, GrantRefused (rights),
-        RegionClosed, TransferBusy. What happens later is told by the batch."""
+        `INLINE_BYTES`. `checksum`: bytes that were damaged on the way are sent again, and are
+        TransferCorrupt when it happens on every path; None: as the engine was started. Raises, and
+        then nothing was started: BadTransfer, GrantRefused (rights), RegionClosed, TransferBusy.
+        What happens later is told by the batch."""
         self._check_open()
         if deadline_s <= 0:
             raise BadTransfer(f"deadline_s {deadline_s} must be positive")
@@ -184,6 +191,7 @@ class TransferEngine:
         self._jobs.update(jobs)
         for job in jobs:
             job.inline = small and len(job.slice.lengths) <= INLINE_RANGES
+            job.checked = self._checksum if checksum is None else checksum
             self._start(job)
         batch.arm()
         return batch
@@ -207,9 +215,15 @@ class TransferEngine:
         try:
             if job.held is None:
                 job.held = self._table.enter_local(job.local, partial(self._unregistered, job))
+            while job.checked and job.remote.paths[job.at_path].name in ONE_SIDED:
+                job.at_path += 1
             path = job.remote.paths[job.at_path]
-        except (RegionClosed, IndexError) as error:
+        except RegionClosed as error:
             self._finish(job, error)
+            return
+        except IndexError:
+            where = job.remote.grant.segment
+            self._finish(job, BadTransfer(f"no path to {where} can compare checksums"))
             return
         path.start(job)
 

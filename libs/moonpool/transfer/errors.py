@@ -10,9 +10,11 @@ PeerError
 └── TransferTimeout    the deadline passed first: the peer is slow, stopped or cut off
 CapacityError
 └── TransferBusy       too many requests wait already: send less at once
+CorruptionError
+└── TransferCorrupt    a checked transfer brought other bytes than were sent, on every path
 """
 
-from moonpool.messages.errors import CallerError, CapacityError, PeerError
+from moonpool.messages.errors import CallerError, CapacityError, CorruptionError, PeerError
 
 
 class BadTransfer(CallerError):
@@ -54,3 +56,10 @@ class TransferTimeout(PeerError):
 
 class TransferBusy(CapacityError):
     code = "transfer_busy"
+
+
+class TransferCorrupt(CorruptionError):
+    code = "transfer_corrupt"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, elsewhere=True)

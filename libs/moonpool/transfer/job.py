@@ -39,6 +39,7 @@ class Job:
         "_tokens",
         "at_path",
         "batch",
+        "checked",
         "collisions",
         "expires_s",
         "held",
@@ -75,6 +76,7 @@ class Job:
         self.priority = priority
         self.expires_s = expires_s  # monotonic
         self.inline = False  # small enough to be copied without a thread
+        self.checked = False  # its bytes are compared by checksum before it counts
         self.held: Pass | None = None
         self.runner: Runner | None = None
         self.stopped: MoonpoolError | None = None  # why nobody wants the result any more

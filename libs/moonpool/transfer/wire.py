@@ -4,15 +4,19 @@ A tcp stream starts with one Hello each way. Then frames from the client, each a
 Reply in order: a READ's reply is followed by the bytes, a WRITE's frame is followed by them. A
 frame is a head with the first range, then the other ranges.
 Ranges are (offset into the region, length) pairs, so that no peer ever learns an address.
+
+A sealed frame has a magic of its own, and 8 bytes of checksum after its ranges and again after its
+payload; its reply has them at the end. So no byte can change on the way and count.
 """
 
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-from moonpool.transfer.errors import BadTransfer, GrantRefused, PeerLost
+from moonpool.transfer.errors import BadTransfer, GrantRefused, PeerLost, TransferCorrupt
 
 MAGIC = b"MPTX"
+SEALED_MAGIC = b"MPTS"
 VERSION = 1
 RANGES_MAX = 1000  # per frame; with its header it still fits one vectored call (IOV_MAX 1024)
 FRAME_BYTES_MAX = 64 << 20  # payload of one frame
@@ -43,6 +47,7 @@ class Status(IntEnum):
     BUSY = 6
     BAD_FRAME = 7
     NOT_SHAREABLE = 8
+    CORRUPT = 9
 
 
 REASONS = {
@@ -76,6 +81,8 @@ def error_of(status: Status, segment: str) -> Exception:
         return refused(segment, REASONS[status])
     if status is Status.BUSY:
         return PeerLost(f"{segment} takes no more connections")
+    if status is Status.CORRUPT:
+        return TransferCorrupt(f"bytes were damaged on their way to {segment}")
     return BadTransfer(f"{segment} did not accept a frame: {status.name.lower()}")
 
 
@@ -108,13 +115,14 @@ class Frame:
     key: bytes
     offset: int  # of the first range
     length: int
+    sealed: bool = False
 
     def pack(self) -> bytes:
         return _FRAME.pack(
-            MAGIC,
+            SEALED_MAGIC if self.sealed else MAGIC,
             VERSION,
             int(self.op),
-            0,
+            int(self.sealed),
             self.ranges,
             self.request,
             self.region,
@@ -130,7 +138,8 @@ def unpack_frame(data: bytes | bytearray | memoryview) -> Frame:
     magic, version, op, flags, ranges, request, region, payload, key, offset, length = (
         _FRAME.unpack(data)
     )
-    if magic != MAGIC or version != VERSION or flags:
+    sealed = magic == SEALED_MAGIC
+    if not (sealed or magic == MAGIC) or version != VERSION or flags != int(sealed):
         raise BadFrame("not our magic, version or flags")
     if op not in (WireOp.READ, WireOp.WRITE):
         raise BadFrame(f"operation {op}")
@@ -138,7 +147,7 @@ def unpack_frame(data: bytes | bytearray | memoryview) -> Frame:
         raise BadFrame(f"{ranges} ranges")
     if not 0 < payload <= FRAME_BYTES_MAX:
         raise BadFrame(f"payload of {payload} bytes")
-    return Frame(WireOp(op), ranges, request, region, payload, key, offset, length)
+    return Frame(WireOp(op), ranges, request, region, payload, key, offset, length, sealed)
 
 
 def pack_reply(status: Status, request: int, payload: int) -> bytes:

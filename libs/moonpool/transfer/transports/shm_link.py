@@ -16,8 +16,9 @@ from pathlib import Path as FilePath
 from moonpool.messages.errors import BugError, MoonpoolError
 from moonpool.messages.segments import RegionGrant
 from moonpool.transfer.base import Op
+from moonpool.transfer.checksums import seal
 from moonpool.transfer.copying import copy_ranges
-from moonpool.transfer.errors import PeerLost, TransferCancelled
+from moonpool.transfer.errors import PeerLost, TransferCancelled, TransferCorrupt
 from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.memory import Memory, map_peer
 from moonpool.transfer.slices import plain, shifted
@@ -270,8 +271,11 @@ class ShmLink:
             here = shifted(piece.local, job.local.address)
             there = shifted(piece.remote, attachment.memory.address + grant.offset)
             target, source = (here, there) if job.op is Op.READ else (there, here)
-            if not copy_ranges(job, target, source, plain(piece.lengths)):
+            lengths = plain(piece.lengths)
+            if not copy_ranges(job, target, source, lengths):
                 return job.stopped or TransferCancelled("stopped")
+            if job.checked and seal(target, lengths) != seal(source, lengths):
+                return PathFailed(TransferCorrupt(f"a copy differs from what {self.peer} has"))
             with self._lock:
                 return self._problem(attachment)
         finally:

@@ -14,10 +14,12 @@ import numpy as np
 
 from moonpool.messages.errors import MoonpoolError
 from moonpool.transfer import vectored
+from moonpool.transfer.checksums import SEAL_BYTES, seal, seal_of
 from moonpool.transfer.errors import GrantRefused
 from moonpool.transfer.regions import RegionTable
-from moonpool.transfer.slices import Column
+from moonpool.transfer.slices import Column, plain
 from moonpool.transfer.tally import Tally
+from moonpool.transfer.transports.tcp_seals import Seals
 from moonpool.transfer.vectored import StreamBroken, Vector, receive_into
 from moonpool.transfer.wire import (
     FRAME_BYTES,
@@ -54,6 +56,12 @@ class _Scratch:
         self.reply_bytes = self.reply.data
         self.reply_address = int(self.reply.ctypes.data)
         self.vector = Vector()
+        self.seals = Seals()
+
+    def head_is_whole(self, frame: Frame) -> bool:
+        """Whether head and ranges are what the peer sent."""
+        rest = self.ranges_bytes[RANGE_BYTES : frame.ranges * RANGE_BYTES]
+        return self.seals.head == seal_of(self.head, rest)
 
 
 class TcpServer:
@@ -148,8 +156,14 @@ class TcpServer:
             if frame.ranges > 1:
                 rest = slice(RANGE_BYTES, frame.ranges * RANGE_BYTES)
                 receive_into(sock, scratch.ranges_bytes[rest])
+            if frame.sealed:
+                receive_into(sock, scratch.seals.head_bytes)
         except StreamBroken as error:
             raise BadFrame("cut off before its payload") from error
+        if frame.sealed and not scratch.head_is_whole(frame):
+            self._tally.add("tcp.frames_corrupt")
+            self._refuse(sock, frame, Status.CORRUPT)
+            return False
         offsets, lengths = _columns(scratch, frame)
         return self._move(sock, scratch, frame, offsets, lengths)
 
@@ -164,24 +178,37 @@ class TcpServer:
         except GrantRefused as refusal:
             self._refuse(sock, frame, STATUS_OF[refusal.reason])
             return False
-        vector = scratch.vector
+        vector, seals = scratch.vector, scratch.seals
         vector.clear()
+        whole = True
         try:
             if frame.op is WireOp.READ:
                 scratch.reply_bytes[:] = pack_reply(Status.OK, frame.request, frame.payload)
                 vector.add(scratch.reply_address, REPLY_BYTES)
                 vector.add_all(addresses, lengths)
+                if frame.sealed:
+                    sealed = seal(plain(addresses), plain(lengths), scratch.reply_bytes)
+                    vector.add(seals.put(sealed), SEAL_BYTES)
                 vector.send(sock.fileno())
             else:
                 vector.add_all(addresses, lengths)
+                if frame.sealed:
+                    vector.add(seals.address, SEAL_BYTES)
                 try:
                     vector.receive(sock.fileno())
                 except StreamBroken as error:
                     raise BadFrame("cut off in its payload") from error
+                if frame.sealed:
+                    whole = seals.end == seal(plain(addresses), plain(lengths))
         finally:
             self._table.leave(held)
+        if not whole:
+            self._tally.add("tcp.frames_corrupt")
+            self._refuse(sock, frame, Status.CORRUPT)
+            return False
         if frame.op is WireOp.WRITE:
-            sock.sendall(pack_reply(Status.OK, frame.request, 0))
+            reply = pack_reply(Status.OK, frame.request, 0)
+            sock.sendall(reply + seal_of(reply) if frame.sealed else reply)
         self._tally.add("tcp.served_bytes", frame.payload)
         return True
 

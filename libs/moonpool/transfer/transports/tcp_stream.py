@@ -16,9 +16,11 @@ import numpy as np
 from moonpool.messages.errors import MoonpoolError
 from moonpool.transfer import vectored
 from moonpool.transfer.base import Op
-from moonpool.transfer.errors import PeerLost
+from moonpool.transfer.checksums import SEAL_BYTES, seal, seal_of
+from moonpool.transfer.errors import PeerLost, TransferCorrupt
 from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.slices import plain, shifted
+from moonpool.transfer.transports.tcp_seals import Seals
 from moonpool.transfer.vectored import StreamBroken, Vector
 from moonpool.transfer.wire import (
     FRAME_BYTES,
@@ -73,6 +75,8 @@ class Stream:
         reply = np.zeros(REPLY_BYTES, np.uint8)
         self._reply_bytes = reply.data
         self._reply_address = int(reply.ctypes.data)
+        self._seals = Seals()
+        self._spoiled = False  # bytes were damaged on it: what breaks with it does not pay
 
     @property
     def in_flight(self) -> int:
@@ -129,7 +133,15 @@ class Stream:
         count, self._sent = len(lengths), self._sent + 1
         op = WireOp.READ if job.op is Op.READ else WireOp.WRITE
         frame = Frame(
-            op, count, self._sent, grant.region, piece.payload, grant.key, remote[0], lengths[0]
+            op,
+            count,
+            self._sent,
+            grant.region,
+            piece.payload,
+            grant.key,
+            remote[0],
+            lengths[0],
+            job.checked,
         )
         self._front_bytes[:FRAME_BYTES] = frame.pack()
         if count > 1:
@@ -140,8 +152,13 @@ class Stream:
         vector.add(self._front_address, FRAME_BYTES)
         if count > 1:
             vector.add(self._ranges_address + RANGE_BYTES, (count - 1) * RANGE_BYTES)
+        if job.checked:
+            rest = self._ranges[1:count].data.cast("B") if count > 1 else b""
+            vector.add(self._seals.put_head(self._front_bytes, rest), SEAL_BYTES)
         if op is WireOp.WRITE:
             self._add_memory(job)
+            if job.checked:
+                vector.add(self._seals.put(self._memory_seal(job)), SEAL_BYTES)
         vector.send(self._sock.fileno())
 
     def _add_memory(self, job: Job) -> None:
@@ -157,20 +174,34 @@ class Stream:
         self._vector.add(self._reply_address, REPLY_BYTES)
         if job.op is Op.READ:
             self._add_memory(job)
+        if job.checked:
+            self._vector.add(self._seals.address, SEAL_BYTES)
         try:
             self._vector.receive(self._sock.fileno())
         except StreamBroken:
-            refusal = self._refusal()
+            refusal = self._refusal(job)
             if refusal is not None:
                 self._finish(refusal)
             raise
-        refusal = self._refusal()
+        refusal = self._refusal(job)
         if refusal is not None:
             self._finish(refusal)
             raise StreamBroken(errno.EPROTO, "the peer refused a frame")
-        self._finish(None)
+        self._finish(self._damage(job) if job.checked else None)
 
-    def _refusal(self) -> Exception | None:
+    def _memory_seal(self, job: Job, *before: memoryview) -> bytes:
+        here = shifted(job.slice.local, job.local.address)
+        return seal(here, plain(job.slice.lengths), *before)
+
+    def _damage(self, job: Job) -> PathFailed | None:
+        """What the seal at the end of an answer says of the bytes before it."""
+        reply = self._reply_bytes
+        good = self._memory_seal(job, reply) if job.op is Op.READ else seal_of(reply)
+        if self._seals.end == good:
+            return None
+        return PathFailed(TransferCorrupt(f"bytes from {self._peer} were damaged on their way"))
+
+    def _refusal(self, job: Job) -> Exception | None:
         """What the reply that was read says, if it is not a plain yes."""
         if self._reply_bytes == _NO_REPLY:
             return None
@@ -180,7 +211,13 @@ class Stream:
                 raise BadFrame(f"answer to request {request}")
         except BadFrame as error:
             return PathFailed(PeerLost(f"{self._peer} sent no proper reply: {error}"))
-        return None if status is Status.OK else error_of(status, self._peer)
+        if status is Status.OK:
+            return None
+        self._spoiled = self._spoiled or status is Status.CORRUPT
+        refusal = error_of(status, self._peer)
+        if job.checked and isinstance(refusal, MoonpoolError):
+            return PathFailed(refusal)  # it is not sealed: it may be damage itself
+        return refusal
 
     def _finish(self, error: Exception | None) -> None:
         with self._lock:
@@ -189,7 +226,7 @@ class Stream:
 
     def fail_all(self, reason: str) -> None:
         """Every job in flight ends: the stream is broken."""
-        collateral = any(job.stopped is not None for job in self._in_flight)
+        collateral = self._spoiled or any(job.stopped is not None for job in self._in_flight)
         while self._in_flight:
             cause = PeerLost(f"stream to {self._peer} broke: {reason}")
             self._finish(PathFailed(cause, collateral=collateral))
