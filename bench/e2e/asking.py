@@ -24,6 +24,15 @@ class Timed:
         return (self.tokens - 1) / (self.times_s[-1] - self.times_s[0])
 
 
+class Refused(RuntimeError):
+    """The mesh refused before any work (HTTP 429)."""
+
+    def __init__(self, reason: str, retry_after_s: float) -> None:
+        super().__init__(f"429: {reason}")
+        self.reason = reason
+        self.retry_after_s = retry_after_s
+
+
 class Asker:
     def __init__(self, client: httpx.AsyncClient, url: str, model: str) -> None:
         self._client = client
@@ -52,7 +61,7 @@ class Asker:
         }
         async with self._client.stream("POST", f"{self._url}{path}", json=whole) as reply:
             if reply.status_code != 200:
-                raise RuntimeError(f"{reply.status_code}: {(await reply.aread()).decode()}")
+                raise _refusal(reply, await reply.aread())
             async for line in reply.aiter_lines():
                 if line.startswith("data: {"):
                     self._note(timed, json.loads(line[6:]))
@@ -72,3 +81,10 @@ class Asker:
                 timed.first_s = timed.first_s or now_s - timed.sent_s
                 timed.times_s.append(now_s)
                 timed.text += text
+
+
+def _refusal(reply: httpx.Response, body: bytes) -> RuntimeError:
+    if reply.status_code == 429:
+        error = json.loads(body)["error"]
+        return Refused(str(error.get("code")), float(reply.headers.get("retry-after", 0.0)))
+    return RuntimeError(f"{reply.status_code}: {body.decode()}")

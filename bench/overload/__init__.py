@@ -1,0 +1,1 @@
+"""Goodput beyond capacity, with and without admission: `python -m bench.overload [--quick]`."""
