@@ -12,11 +12,14 @@ from moonpool.messages.store import (
     DrainRequest,
     GetEndRequest,
     GetStartRequest,
+    ListRequest,
     PinRequest,
     PutEndRequest,
     PutStartRequest,
+    PutWholeRequest,
     RemoveRequest,
     StatsRequest,
+    WipeRequest,
 )
 from services.store.node import StoreNode
 
@@ -31,8 +34,11 @@ def node_endpoints(node: StoreNode, subjects: Subjects, owner: str) -> list[Endp
     verbs = {
         "put_start": _handler(PutStartRequest, node.put_start),
         "put_end": _handler(PutEndRequest, node.put_end),
+        "put_whole": _handler(PutWholeRequest, node.put_whole),
         "get_start": _handler(GetStartRequest, node.get_start),
         "get_end": _handler(GetEndRequest, node.get_end),
+        "list": _handler(ListRequest, node.list_names),
+        "wipe": _handler(WipeRequest, node.wipe),
         "remove": _handler(RemoveRequest, node.remove),
         "pin": _handler(PinRequest, node.pin),
         "stats": _handler(StatsRequest, node.stats),

@@ -16,7 +16,7 @@ from moonpool.kv import BlockKey
 from services.store.collecting import uncollected
 from services.store.health import Health
 from services.store.ladder import Demotion, Descent, Erasure, Ladder, Move, Outcome, Promotion
-from services.store.shelf import Shelf
+from services.store.shelf import Record, Shelf
 from services.store.tiers.errors import (
     RecordDamaged,
     RecordMissing,
@@ -116,6 +116,17 @@ class Mover:
             return True
         _, late = await asyncio.wait(waits, timeout=wait_s)
         return not late
+
+    async def read(self, shelf: Shelf, record: Record) -> memoryview | None:
+        """A record's bytes, verified; None when they cannot be had now."""
+        lane, item = self._lanes[shelf.name], record.item
+        view = memoryview(bytearray(item.facts.size_bytes))
+        shelf.begin_move(record)
+        try:
+            outcome, _ = await self._try(lane, lambda vault: vault.read(item, view))
+        finally:
+            shelf.end_move(record)
+        return view if outcome is Outcome.DONE else None
 
     def close(self) -> None:
         """Waits for what threads have begun: their memory must not go before them. Idempotent."""

@@ -19,22 +19,30 @@ from moonpool.messages.store import (
     GetSlot,
     GetStartReply,
     GetStartRequest,
+    ListReply,
+    ListRequest,
     PinReply,
     PinRequest,
     PutEndReply,
     PutEndRequest,
     PutStartReply,
     PutStartRequest,
+    PutWholeReply,
+    PutWholeRequest,
     RemoveReply,
     RemoveRequest,
     StatsReply,
     StatsRequest,
+    WipeReply,
+    WipeRequest,
 )
 from moonpool.transfer import LocalRegion
 from services.store.checking import Checker
 from services.store.core import StoreCore
 from services.store.errors import BadRequest
+from services.store.listing import Listing
 from services.store.mover import Mover
+from services.store.whole import put_whole, with_data
 from services.store.writers import Writers
 
 OnChanges = Callable[[str, list[BlockKey], list[BlockKey]], None]  # (tier, stored, removed)
@@ -67,6 +75,8 @@ class StoreNode:
         self._writers = Writers(region)
         self._checker = Checker(region.view)
         self.mover = Mover(core.ladder, region.view, clock, self._settle)
+        self._segment = region.view
+        self.listing = Listing(core, region.view, self.mover)
 
     async def put_start(self, request: PutStartRequest) -> PutStartReply:
         check_id(request.tenant, "tenant")
@@ -94,6 +104,8 @@ class StoreNode:
         finally:
             results = self.core.finish_commit(commit, sound, self._clock.now())
             self._settle()
+        if any(item.takes for item in request.items):
+            await self.mover.wait_erased(ERASED_MAX_S)  # else a crash would bring back the old one
         return PutEndReply(results)
 
     async def get_start(self, request: GetStartRequest) -> GetStartReply:
@@ -102,6 +114,12 @@ class StoreNode:
         lease, slots = self.core.get_start(request.tenant, keys, request.lease_s, self._clock.now())
         self._settle()
         lease = await self._wait_for_loading(request, lease, keys, slots)
+        if request.inline_bytes or request.tail_bytes:
+            room_bytes = self._reply_max_bytes // 2
+            is_all = with_data(self.core, self._segment, request, keys, slots, room_bytes)
+            if is_all and lease:
+                self.core.get_end(lease, self._clock.now())
+                lease = 0
         reply = GetStartReply(lease, slots, self._readers if lease else None)
         if len(keys) > 256 and len(encode(reply)) > self._reply_max_bytes:
             if lease:
@@ -114,12 +132,37 @@ class StoreNode:
         self._settle()
         return GetEndReply(valid)
 
+    async def put_whole(self, request: PutWholeRequest) -> PutWholeReply:
+        check_id(request.tenant, "tenant")
+        await self._make_room([len(item.data) for item in request.items if item.data])
+        now_s = self._clock.now()
+        results = put_whole(self.core, self._segment, request.tenant, request.items, now_s)
+        self._settle()
+        if any(item.replace for item in request.items):
+            await self.mover.wait_erased(ERASED_MAX_S)  # else a crash would bring back the old one
+        return PutWholeReply(results)
+
+    async def list_names(self, request: ListRequest) -> ListReply:
+        check_id(request.tenant, "tenant")
+        return self.listing.page(request)
+
+    async def wipe(self, request: WipeRequest) -> WipeReply:
+        check_id(request.tenant, "tenant")
+        removed = await self.listing.wipe(request.tenant, self._clock.now())
+        self._settle()
+        await self.mover.wait_erased(ERASED_MAX_S)
+        return WipeReply(removed)
+
     async def remove(self, request: RemoveRequest) -> RemoveReply:
         check_id(request.tenant, "tenant")
         keys = _keys_of(request.keys)
         if request.reason == "corrupt":
             return RemoveReply(await self._inspect(keys))
+        asked, keys = keys, self._unchanged(keys, request.generations)
         results = self.core.remove(request.tenant, keys, self._clock.now())
+        if len(keys) < len(asked):
+            by_key = dict(zip(keys, results, strict=True))
+            results = [by_key.get(key, "miss") for key in asked]
         self._settle()
         await self.mover.wait_erased(ERASED_MAX_S)
         return RemoveReply(results)
@@ -203,6 +246,14 @@ class StoreNode:
             self._settle()
         return lease
 
+    def _unchanged(self, keys: list[BlockKey], generations: list[int]) -> list[BlockKey]:
+        """Of these keys, those that still have their generation; all when none are given."""
+        if not generations:
+            return keys
+        objects = self.core.residents.objects
+        pairs = zip(keys, generations, strict=False)
+        return [k for k, g in pairs if (obj := objects.get(k)) and obj.generation == g]
+
     async def _inspect(self, keys: list[BlockKey]) -> list[str]:
         lease, found = self.core.begin_inspection(keys, self._clock.now())
         here = [(obj, obj.checksums) for obj in found if obj is not None]
@@ -230,7 +281,9 @@ class StoreNode:
             *((shelf.name, shelf.changes) for shelf in self.core.ladder.shelves),
         ]:
             if changes:
-                self._on_changes(name, *changes.take())
+                stored, removed = changes.take()
+                self.listing.changed(name, stored, removed)
+                self._on_changes(name, stored, removed)
 
 
 def _keys_of(packed: bytes) -> list[BlockKey]:

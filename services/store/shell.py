@@ -133,6 +133,7 @@ async def _on_the_bus(
                 group.create_task(node.keep(), name="store: time"),
                 group.create_task(node.mover.run(), name="store: tiers"),
                 group.create_task(Reporter(context, node.core).run(), name="store: reports"),
+                group.create_task(node.listing.run(context.clock), name="store: names"),
                 group.create_task(_tell_draining(node, heart), name="store: drain"),
                 group.create_task(say_hello(context, registration), name="store: hello"),
             ]

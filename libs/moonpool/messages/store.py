@@ -8,6 +8,8 @@ import msgspec
 from moonpool.messages.ids import TenantId
 from moonpool.messages.segments import RegionGrant
 
+INLINE_MAX_BYTES = 16 << 10  # of an object that travels in a message
+
 
 class PutItem(msgspec.Struct, frozen=True, array_like=True):
     key: bytes  # 16 bytes

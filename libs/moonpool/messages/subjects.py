@@ -39,7 +39,7 @@ class Subjects:
         return f"{self.prefix}.tokens.{request}"
 
     def store(self, owner: str, verb: str) -> str:
-        """verb: put_start, put_end, get_start, get_end, remove, pin, stats, drain"""
+        """verb: as in `messages.store`, from put_start to drain"""
         return f"{self.prefix}.store.{owner}.{verb}"
 
     def kv_events(self, owner: str = "*") -> str:
