@@ -5,31 +5,32 @@ memory itself belongs to peers (they write and read) and to the shell (it compar
 between `begin_commit` and `finish_commit`).
 """
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
-from moonpool.cache import EvictionPolicy
-from moonpool.kv import KEY_BYTES, BlockKey
+from moonpool.cache import NO_HINT, BlockHint, EvictionPolicy
+from moonpool.kv import BlockKey
 from moonpool.messages.ids import TenantId
 from moonpool.messages.store import GetSlot, PutEndItem, PutItem, PutSlot, StatsReply
-from services.store.errors import BadRequest, NodeDraining, ObjectTooLarge
+from services.store.asking import check_extent, check_item, check_replicas
+from services.store.copies import Copies
+from services.store.errors import BadRequest, NodeDraining
+from services.store.inspections import Inspections
 from services.store.ladder import Ladder
-from services.store.leases import Lease, Leases
+from services.store.leases import Leases
 from services.store.limits import Limits
 from services.store.lookup import Lookup
-from services.store.objects import Seat, State, StoredObject
+from services.store.objects import State, StoredObject
 from services.store.pins import PIN_KINDS, Pins
 from services.store.puts import Puts
+from services.store.reads import Reads
 from services.store.residents import Residents
 from services.store.shelf import Shelf
 from services.store.takeover import Takeover
+from services.store.tally import TenantTally
+from services.store.tenants import Quotas
 from services.store.tiers import Tier
-
-INSPECTION_MAX_S = 600.0  # far beyond what comparing a message's worth of objects takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,16 @@ class StoreCore:
         self.limits = limits
         self.draining = False
         self.counters: Counter[str] = Counter()
+        self.quotas = Quotas()
+        self.pins = Pins(self.residents, self.ladder, self.quotas, limits)
+        self.copies = Copies(self.residents, self.ladder, self.pins)
         self._lookup = Lookup(self.residents, self.ladder)
         self._puts = Puts(limits.puts_max)
         self._leases = Leases(limits.leases_max)
-        self._pins = Pins(self.residents, limits)
-        self._takeover = Takeover(self.residents, self.ladder, self._pins)
+        self._takeover = Takeover(self.residents, self.ladder)
+        self._inspections = Inspections(self.residents, self._lookup, self._leases, self.counters)
+        self._reads = Reads(self.residents, self.ladder, self._lookup, self._leases, self.counters)
+        self.tally = TenantTally(self.residents, self.ladder, self.quotas)
         self._verifying: set[StoredObject] = set()
         # Puts that ran out; their places are not reused while a late writer might still write.
         self._limbo: dict[int, list[StoredObject]] = {}
@@ -69,7 +75,14 @@ class StoreCore:
     # --- puts ---
 
     def put_start(
-        self, tenant: TenantId, items: Sequence[PutItem], ttl_s: float, now_s: float
+        self,
+        tenant: TenantId,
+        items: Sequence[PutItem],
+        ttl_s: float,
+        now_s: float,
+        *,
+        hint: BlockHint = NO_HINT,
+        replicas: int = 1,
     ) -> tuple[int, list[PutSlot]]:
         """(put id, a slot per item); the id is 0 when nothing is to be written.
 
@@ -78,13 +91,15 @@ class StoreCore:
         if self.draining:
             raise NodeDraining
         for item in items:
-            self._check_item(item)
-        self._check_seconds(ttl_s, len(items))
+            check_item(item, self.residents.tier.bytes_total)
+        check_extent(ttl_s, len(items), self.limits.keys_max)
+        check_replicas(replicas)
         self._puts.require_room()
         self.tick(now_s)
-        self._touch([BlockKey(item.key) for item in items], now_s)  # those that exist
+        self._reads.touch([BlockKey(item.key) for item in items], now_s, hint)  # those that exist
         opened: list[StoredObject] = []
-        slots = [self._open_slot(tenant, item, opened, now_s) for item in items]
+        slots = [self._open_slot(tenant, item, opened, hint, now_s) for item in items]
+        self.copies.want([obj.key for obj in opened], replicas)
         if not opened:
             return 0, slots
         put = self._puts.open(opened, now_s + min(ttl_s, self.limits.put_ttl_max_s))
@@ -94,7 +109,7 @@ class StoreCore:
     def begin_commit(self, put: int, items: Sequence[PutEndItem], now_s: float) -> Commit:
         """First half of put_end. Items named in `doubtful` stay where they are until
         `finish_commit`, however long the shell takes. Raises BadRequest."""
-        self._check_seconds(0.0, len(items))
+        check_extent(0.0, len(items), self.limits.keys_max)
         self.tick(now_s)
         commit = Commit([], [], {i: item.takes for i, item in enumerate(items) if item.takes})
         for index, item in enumerate(items):
@@ -122,6 +137,7 @@ class StoreCore:
             if is_sound and len(checksums) == obj.checksums_bytes:
                 takes = commit.takes.get(index, b"")
                 results[index] = self._takeover.commit(obj, takes, checksums, now_s)
+                self.copies.came(obj.key)
             else:
                 self.residents.drop(obj)
                 results[index] = "corrupt"
@@ -132,26 +148,28 @@ class StoreCore:
     # --- gets ---
 
     def get_start(
-        self, tenant: TenantId, keys: Sequence[BlockKey], lease_s: float, now_s: float
+        self,
+        tenant: TenantId,
+        keys: Sequence[BlockKey],
+        lease_s: float,
+        now_s: float,
+        hint: BlockHint = NO_HINT,
     ) -> tuple[int, list[GetSlot]]:
         """(lease id, a slot per key); the id is 0 when nothing hit. `lease_s` 0 only looks: no
         lease, and not counted as a use. Raises BadRequest, TooManySessions."""
-        self._check_seconds(lease_s, len(keys))
+        check_extent(lease_s, len(keys), self.limits.keys_max)
         if lease_s:
             self._leases.require_room()
         self.tick(now_s)
-        slots, hits = self._lookup.slots(keys)
-        if not lease_s:
-            return 0, slots
-        for slot in slots:
-            self.counters["get_misses"] += slot.status == "miss"
-            self.counters["get_hits_dram"] += slot.status == "hit"
-        lease = 0
-        if hits:
-            self._touch([obj.key for obj in hits], now_s)
-            lease = self._lease(hits, now_s + min(lease_s, self.limits.lease_max_s))
-        self._promote(keys, slots, now_s)
-        return lease, slots
+        lease_s = min(lease_s, self.limits.lease_max_s)
+        return self._reads.start(keys, lease_s, now_s, hint)
+
+    def promote(self, keys: Sequence[BlockKey], now_s: float, hint: BlockHint = NO_HINT) -> int:
+        """Starts what lies below on its way up, ahead of whoever will read it; how many are on
+        their way now. Not a use. Raises BadRequest."""
+        check_extent(0.0, len(keys), self.limits.keys_max)
+        self.tick(now_s)
+        return self._reads.ahead(keys, now_s, hint)
 
     def get_more(
         self,
@@ -160,47 +178,25 @@ class StoreCore:
         slots: list[GetSlot],
         lease_s: float,
         now_s: float,
+        hint: BlockHint = NO_HINT,
     ) -> int:
         """Looks again at what was loading: `slots` gets what is here now, and the lease holds it.
         Its id, new when `lease` is 0. Nothing when it ran out. Raises TooManySessions."""
         self.tick(now_s)
-        late = [i for i, slot in enumerate(slots) if slot.status == "loading"]
-        again, hits = self._lookup.slots([keys[i] for i in late])
-        for index, slot in zip(late, again, strict=True):
-            slots[index] = msgspec.structs.replace(slot, tier=slots[index].tier)
-            self.counters[f"get_hits_{slots[index].tier}"] += slot.status == "hit"
-            self.counters["get_misses"] += slot.status == "miss"
-        held = self._leases.find(lease)
-        if lease and held is None:
-            return lease
-        if hits:
-            self._touch([obj.key for obj in hits], now_s)
-        if hits and held is not None:
-            for obj in hits:
-                self.residents.hold(obj)
-                held.objects.append(obj)
-        elif hits:
-            self._leases.require_room()
-            lease = self._lease(hits, now_s + min(lease_s, self.limits.lease_max_s))
-        self._promote(keys, slots, now_s)
-        return lease
+        lease_s = min(lease_s, self.limits.lease_max_s)
+        return self._reads.more(lease, keys, slots, lease_s, now_s, hint)
 
     def get_end(self, lease_id: int, now_s: float) -> bool:
         """True when the lease lasted until now: what was read under it is what was stored."""
         self.tick(now_s)
-        lease = self._leases.close(lease_id)
-        if lease is not None:
-            self._let_go(lease, now_s)
-        valid = lease is not None and now_s <= lease.expires_s
-        self.counters["gets_too_late"] += not valid
-        return valid
+        return self._reads.end(lease_id, now_s)
 
     # --- removing and pinning ---
 
     def remove(self, tenant: TenantId, keys: Sequence[BlockKey], now_s: float) -> list[str]:
         """Per key "removed", "leased" (goes with its last reader), "pinned" (hard) or "miss";
         what another tenant put is a miss."""
-        self._check_seconds(0.0, len(keys))
+        check_extent(0.0, len(keys), self.limits.keys_max)
         self.tick(now_s)
         return [self._remove(tenant, key) for key in keys]
 
@@ -209,12 +205,9 @@ class StoreCore:
     ) -> tuple[int, list[StoredObject | None]]:
         """Holds objects that a reader calls corrupt, so that the shell can look for itself.
         (lease id, object or None per key). Not a use. Raises BadRequest, TooManySessions."""
-        self._check_seconds(0.0, len(keys))
-        self._leases.require_room()
+        check_extent(0.0, len(keys), self.limits.keys_max)
         self.tick(now_s)
-        found = [self._lookup.live(key) for key in keys]
-        here = [obj for obj in found if obj is not None]
-        return (self._lease(here, now_s + INSPECTION_MAX_S) if here else 0), found
+        return self._inspections.begin(keys, now_s)
 
     def finish_inspection(
         self,
@@ -224,31 +217,38 @@ class StoreCore:
         now_s: float,
     ) -> list[str]:
         """Per key "removed" (it was corrupt, pinned or not), "intact" or "miss"."""
-        results = []
-        for obj, is_sound in zip(found, sound, strict=True):
-            if obj is None or obj.state is not State.LIVE:
-                results.append("miss")
-            elif is_sound:
-                results.append("intact")
-            else:
-                self.residents.drop(obj)
-                results.append("removed")
-            self.counters[f"inspections_{results[-1]}"] += 1
+        results = self._inspections.finish(found, sound)
         if lease_id and (lease := self._leases.close(lease_id)) is not None:
-            self._let_go(lease, now_s)
+            self._reads.let_go(lease, now_s)
         return results
 
     def pin(
-        self, tenant: TenantId, keys: Sequence[BlockKey], kind: str, ttl_s: float, now_s: float
+        self,
+        tenant: TenantId,
+        keys: Sequence[BlockKey],
+        kind: str,
+        ttl_s: float,
+        now_s: float,
+        replicas: int = 1,
     ) -> list[str]:
-        """Per key "pinned", "unpinned", "over_quota" (hard pins only), or "miss", which
-        is also what another tenant put. Raises BadRequest."""
+        """Per key "pinned", "unpinned", "over_quota", or "miss", which is also what another tenant
+        put. Raises BadRequest."""
         if kind not in PIN_KINDS:
             raise BadRequest(f"a pin is one of {', '.join(PIN_KINDS)}, not {kind!r}")
-        self._check_seconds(ttl_s, len(keys))
+        check_extent(ttl_s, len(keys), self.limits.keys_max)
+        check_replicas(replicas)
         self.tick(now_s)
-        found = [self._lookup.owned(tenant, key) for key in keys]
-        return [self._pins.pin(obj, kind, ttl_s, now_s) if obj else "miss" for obj in found]
+        results = [self.pins.pin(tenant, key, kind, ttl_s, replicas, now_s) for key in keys]
+        self.copies.want([k for k, r in zip(keys, results, strict=True) if r == "pinned"], replicas)
+        return results
+
+    # --- durability ---
+
+    def secure(self, keys: Sequence[BlockKey], now_s: float) -> list[BlockKey]:
+        """Begins to copy objects below that are only in dram; which of them are not there yet."""
+        for obj in filter(None, map(self._lookup.live, keys)):
+            self.ladder.secure(obj, now_s)
+        return [key for key in keys if not self.ladder.is_below(key)]
 
     # --- time, and what the shell asks ---
 
@@ -262,14 +262,15 @@ class StoreCore:
                 self.residents.drop(obj)
                 self.counters["puts_reclaimed"] += 1
         for lease in self._leases.pop_due(now_s):
-            self._let_go(lease, now_s)
+            self._reads.let_go(lease, now_s)
             self.counters["leases_expired"] += 1
-        self._pins.expire(now_s)
+        self.pins.expire(now_s)
 
     def trim(self, now_s: float) -> None:
         """Restores headroom, a 64th of the tier at a time. For quiet moments."""
         self.residents.trim(now_s, self.residents.tier.bytes_total // 64)
         self.ladder.trim(now_s)
+        self.tally.trim()
 
     def take_ended_puts(self) -> tuple[list[int], list[int]]:
         """(ended in time, ran out) since the last call. The shell withdraws the writers' rights;
@@ -301,7 +302,9 @@ class StoreCore:
         late = sum(map(len, self._limbo.values()))
         counters = {**self.counters, **self.ladder.stats(), "late_puts": late}
         counters["doomed"] = len(residents.doomed)
-        return StatsReply(tiers, len(self._leases), len(self._puts), counters)
+        counters |= {**self.pins.stats(), **self.copies.stats()}
+        tenants = self.tally.stats(self.pins)
+        return StatsReply(tiers, len(self._leases), len(self._puts), counters, tenants)
 
     @property
     def puts_open(self) -> int:
@@ -315,6 +318,7 @@ class StoreCore:
         """Asserts every invariant. Linear in objects."""
         self.residents.check()
         self.ladder.check()
+        self.pins.check()
         self._puts.check()
         self._leases.check()
         writing = {obj for obj in self.residents.objects.values() if obj.state is State.WRITING}
@@ -332,7 +336,12 @@ class StoreCore:
     # --- inside ---
 
     def _open_slot(
-        self, tenant: TenantId, item: PutItem, opened: list[StoredObject], now_s: float
+        self,
+        tenant: TenantId,
+        item: PutItem,
+        opened: list[StoredObject],
+        hint: BlockHint,
+        now_s: float,
     ) -> PutSlot:
         key = BlockKey(item.key)
         there = self.residents.objects.get(key)
@@ -340,38 +349,26 @@ class StoreCore:
             return PutSlot("exists" if there.state is State.LIVE else "busy")
         if self.ladder.find(key) is not None:
             return PutSlot("exists")
+        evict = self.quotas.evicts(tenant)
+        if not self.residents.fits_quota(tenant, item.size_bytes, evict=evict):
+            self.counters["puts_over_quota"] += 1
+            return PutSlot("over_quota")
         place = self.residents.reserve(item.size_bytes, now_s)
         if place is None:
             self.counters["puts_no_space"] += 1
             return PutSlot("no_space")
         generation = self.residents.next_generation()
-        obj = StoredObject(key, tenant, item.size_bytes, item.chunk_bytes, place, generation)
+        obj = StoredObject(
+            key, tenant, item.size_bytes, item.chunk_bytes, place, generation, hint=hint
+        )
         self.residents.add(obj)
         opened.append(obj)
         return PutSlot("ok", place, obj.generation)
 
-    def _promote(self, keys: Sequence[BlockKey], slots: Sequence[GetSlot], now_s: float) -> None:
-        """Only after the hits are held: loading evicts others."""
-        for key, slot in zip(keys, slots, strict=True):
-            if slot.status == "loading":
-                self.ladder.promote(key, now_s)
-
-    def _touch(self, keys: list[BlockKey], now_s: float) -> None:
-        self.residents.touch(keys, now_s)
-        self.ladder.used(keys, now_s)
-
-    def _lease(self, objects: list[StoredObject], expires_s: float) -> int:
-        for obj in objects:
-            self.residents.hold(obj)
-        return self._leases.open(objects, expires_s)
-
-    def _let_go(self, lease: Lease, now_s: float) -> None:
-        for obj in reversed(lease.objects):  # tail first, as in finish_commit
-            self.residents.let_go(obj, now_s)
-
     def _remove(self, tenant: TenantId, key: BlockKey) -> str:
         obj = self.residents.objects.get(key)
-        if obj is not None and obj.seat is Seat.HARD and obj.tenant == tenant:
+        was_below = self.ladder.find(key) is not None
+        if (obj is not None or was_below) and self.pins.is_hard(key, tenant):
             return "pinned"
         was_below = self.ladder.remove(tenant, key)
         if obj is None or obj.tenant != tenant or obj.state not in (State.LIVE, State.LOADING):
@@ -381,17 +378,3 @@ class StoreCore:
         self.residents.drop(obj)
         self.counters["removes"] += 1
         return "leased" if is_read else "removed"
-
-    def _check_item(self, item: PutItem) -> None:
-        if len(item.key) != KEY_BYTES:
-            raise BadRequest(f"a key has {KEY_BYTES} bytes, not {len(item.key)}")
-        if item.size_bytes < 1 or item.chunk_bytes < 1 or item.size_bytes % item.chunk_bytes:
-            raise BadRequest(f"{item.size_bytes} bytes are not whole chunks of {item.chunk_bytes}")
-        if item.size_bytes > self.residents.tier.bytes_total:
-            raise ObjectTooLarge(item.size_bytes, self.residents.tier.bytes_total)
-
-    def _check_seconds(self, seconds: float, keys: int) -> None:
-        if not 0 <= seconds < math.inf:
-            raise BadRequest(f"{seconds} seconds make no sense")
-        if keys > self.limits.keys_max:
-            raise BadRequest(f"{keys} keys in one message; at most {self.limits.keys_max}")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from moonpool.cache import NO_HINT, BlockHint
 from moonpool.kv import BlockKey
 from moonpool.messages.ids import TenantId
 from services.store.admission import SecondUse
@@ -38,6 +39,7 @@ class Demotion:
     obj: StoredObject
     shelf: Shelf
     record: Record
+    stays: bool = False  # in dram: it is copied to be durable, not to make room
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,8 +101,6 @@ class Ladder:
 
     def used(self, keys: Sequence[BlockKey], now_s: float) -> None:
         """A use of a run, head first; a put is one too."""
-        if not self.shelves:
-            return
         for key in keys:
             self._uses.used(key)
         for shelf in self.shelves:
@@ -108,7 +108,7 @@ class Ladder:
 
     # --- up ---
 
-    def promote(self, key: BlockKey, now_s: float) -> None:
+    def promote(self, key: BlockKey, now_s: float, hint: BlockHint = NO_HINT) -> None:
         """Begins to load it, if there is room for that now; asking again does no harm."""
         found = self.find(key)
         if found is None or key in self._residents.objects or len(self.loading) >= LOADING_MAX:
@@ -116,6 +116,9 @@ class Ladder:
         shelf, record = found
         facts = record.item.facts
         if self.loading and self._loading_bytes + facts.size_bytes > self._loading_max_bytes:
+            return
+        if not self._residents.fits_quota(facts.tenant, facts.size_bytes, evict=True):
+            self.counters["promotions_over_quota"] += 1
             return
         place = self._residents.reserve(facts.size_bytes, now_s, spare=True)
         if place is None:
@@ -130,6 +133,7 @@ class Ladder:
             self._residents.next_generation(),
             State.LOADING,
             leases=1,
+            hint=hint,
         )
         self._residents.add(obj)
         shelf.begin_move(record)
@@ -166,19 +170,36 @@ class Ladder:
     def take_over(self, obj: StoredObject, now_s: float) -> Verdict:
         if self.find(obj.key) is not None or not self._uses.admits(obj.key):
             return Verdict.NO
-        takers = [s for s in self.shelves if s.can_take(obj.key, obj.size_bytes, obj.chunk_bytes)]
+        takers = self._takers(self.shelves, obj.key, obj.size_bytes, obj.chunk_bytes)
         if takers and self._is_flight_full(obj.size_bytes):
             return Verdict.LATER
-        for shelf in takers:
-            record = shelf.begin_arrival(
-                obj.key, obj.tenant, obj.size_bytes, obj.chunk_bytes, now_s
-            )
-            if record is not None:
-                self._residents.begin_leaving(obj)
-                self._begin_descent(Demotion(obj, shelf, record))
-                return Verdict.BEGUN
-        self.counters["demotions_no_space"] += bool(takers)
-        return Verdict.NO
+        arrival = self._arrive(takers, obj.key, obj.tenant, obj.size_bytes, obj.chunk_bytes, now_s)
+        if arrival is None:
+            return Verdict.NO
+        self._residents.begin_leaving(obj)
+        self._begin_descent(Demotion(obj, *arrival))
+        return Verdict.BEGUN
+
+    def is_below(self, key: BlockKey) -> bool:
+        """It can be read below, now or after a crash."""
+        return self.find(key) is not None
+
+    def secure(self, obj: StoredObject, now_s: float) -> bool:
+        """Begins to copy a LIVE object below, however seldom it was used; it stays in dram. True
+        when it is there or on its way; asking again does no harm."""
+        if self.is_below(obj.key) or self._is_arriving(obj.key):
+            return True
+        takers = self._takers(self.shelves, obj.key, obj.size_bytes, obj.chunk_bytes)
+        arrival = self._arrive(takers, obj.key, obj.tenant, obj.size_bytes, obj.chunk_bytes, now_s)
+        if arrival is None:
+            return False
+        self._residents.hold(obj)
+        self._begin_descent(Demotion(obj, *arrival, stays=True))
+        return True
+
+    def is_worth_keeping(self, key: BlockKey) -> bool:
+        """It was used often enough for a lower tier, or for another node when this one leaves."""
+        return self._uses.admits(key)
 
     def make_room(self, sizes: Sequence[int], now_s: float) -> bool:
         """Sends down what must leave for new objects of these sizes. False when it is worth
@@ -198,7 +219,10 @@ class Ladder:
         move.shelf.end_arrival(move.record, outcome is Outcome.DONE, now_s)
         if outcome is Outcome.LOST and move.obj.state is State.LIVE:
             self._residents.drop(move.obj)
-        self._residents.end_leaving(move.obj, now_s)
+        if move.stays:
+            self._residents.let_go(move.obj, now_s)
+        else:
+            self._residents.end_leaving(move.obj, now_s)
 
     def end_descent(self, move: Descent, outcome: Outcome, now_s: float) -> None:
         self._end_descent(move)
@@ -276,22 +300,50 @@ class Ladder:
         """Makes `victim` leave; False when it is better to wait."""
         facts = victim.item.facts
         lower = self.shelves[below:]
-        takers = [s for s in lower if s.can_take(victim.key, facts.size_bytes, facts.chunk_bytes)]
+        sizes = (facts.size_bytes, facts.chunk_bytes)
+        takers = self._takers(lower, victim.key, *sizes)
         if takers and all(s.find(victim.key) is None for s in lower):
             if not self._is_flight_full(facts.size_bytes):
-                for taker in takers:
-                    copy = taker.begin_arrival(
-                        victim.key, victim.tenant, facts.size_bytes, facts.chunk_bytes, now_s
-                    )
-                    if copy is not None:
-                        shelf.begin_leaving(victim)
-                        self._begin_descent(Descent(shelf, victim, taker, copy))
-                        return True
+                arrival = self._arrive(takers, victim.key, victim.tenant, *sizes, now_s)
+                if arrival is not None:
+                    shelf.begin_leaving(victim)
+                    self._begin_descent(Descent(shelf, victim, *arrival))
+                    return True
             elif not shelf.is_pressed:
                 return False
         shelf.drop(victim)
         shelf.evictions += 1
         return True
+
+    def _is_arriving(self, key: BlockKey) -> bool:
+        records = [shelf.records.get(key) for shelf in self.shelves]
+        return any(record is not None and record.stage is Stage.ARRIVING for record in records)
+
+    @staticmethod
+    def _takers(
+        shelves: Sequence[Shelf], key: BlockKey, size_bytes: int, chunk_bytes: int
+    ) -> list[Shelf]:
+        return [shelf for shelf in shelves if shelf.can_take(key, size_bytes, chunk_bytes)]
+
+    def _arrive(
+        self,
+        takers: Sequence[Shelf],
+        key: BlockKey,
+        tenant: TenantId,
+        size_bytes: int,
+        chunk_bytes: int,
+        now_s: float,
+    ) -> tuple[Shelf, Record] | None:
+        """A place on the first that has one, and may give it to this tenant."""
+        for shelf in takers:
+            if not shelf.fits_quota(tenant, size_bytes, chunk_bytes):
+                self.counters["demotions_over_quota"] += 1
+                continue
+            record = shelf.begin_arrival(key, tenant, size_bytes, chunk_bytes, now_s)
+            if record is not None:
+                return shelf, record
+        self.counters["demotions_no_space"] += bool(takers)
+        return None
 
     def _is_flight_full(self, size_bytes: int) -> bool:
         wants_bytes = self._descending_bytes + size_bytes

@@ -10,6 +10,7 @@ locked out); VERIFYING when a checksum differs (gone); LIVE, when removed while 
 from dataclasses import dataclass
 from enum import StrEnum
 
+from moonpool.cache import NO_HINT, BlockHint
 from moonpool.kv import BlockKey
 from moonpool.kv.checksum import CHECKSUM_BYTES
 from moonpool.messages.ids import TenantId
@@ -45,7 +46,7 @@ class StoredObject:
     seat: Seat = Seat.NONE
     checksums: bytes = b""  # one per chunk once LIVE
     leases: int = 0  # readers, a late writer, or moves between tiers; its place is kept while > 0
-    soft_until_s: float = 0.0  # while seat is SOFT
+    hint: BlockHint = NO_HINT  # of whoever used it last
 
     @property
     def checksums_bytes(self) -> int:

@@ -5,15 +5,15 @@ yet committed ever leaves.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from moonpool.cache import EvictionPolicy
+from moonpool.cache import NO_HINT, BlockHint, EvictionPolicy
 from moonpool.kv import BlockKey
 from moonpool.messages.ids import TenantId
 from services.store.below import Below, Verdict
 from services.store.changes import Changes
 from services.store.objects import Seat, State, StoredObject
-from services.store.tenants import TenantBytes
+from services.store.tenants import TenantLedger
 from services.store.tiers import Tier
 
 # One object makes room for itself by evicting at most so many times its size, or the minimum:
@@ -31,22 +31,29 @@ class Residents:
         self.objects: dict[BlockKey, StoredObject] = {}  # every state but DOOMED
         self.doomed: set[StoredObject] = set()
         self.changes = Changes()
-        self.tenants = TenantBytes()
+        self.tenants = TenantLedger(tier.name)
         self.live = 0  # objects with state LIVE
         self.evictions = 0
         self.bytes_hard = 0  # footprint of hard pins
         self.bytes_evictable = 0  # footprint of LIVE objects, unleased and not pinned hard
         self.below: Below | None = None  # who takes over what is evicted here
+        # Whether an object whose turn it is must stay: pinned hard, and nowhere else.
+        self.must_stay: Callable[[StoredObject], bool] = lambda obj: False
+        self.on_live: Callable[[StoredObject, float], None] = lambda obj, now_s: None
         self.last_generation = 0
         self._leaving: dict[BlockKey, StoredObject] = {}  # being taken over; held meanwhile
         self._leaving_bytes = 0
         self._policy = policy
         self._soft: OrderedDict[BlockKey, None] = OrderedDict()  # oldest pin first
+        self._extra: dict[BlockKey, None] = {}  # copies too many, unused since: the first to go
         self._high_bytes = int(tier.bytes_total * (1 - headroom))
 
     def footprint(self, obj: StoredObject) -> int:
         """What it takes from the tier."""
         return self.tier.footprint(obj.size_bytes)
+
+    def footprint_of(self, size_bytes: int) -> int:
+        return self.tier.footprint(size_bytes)
 
     @property
     def free_bytes(self) -> int:
@@ -103,10 +110,12 @@ class Residents:
         """VERIFYING or LOADING -> LIVE: from now on it can be read, and evicted."""
         assert obj.state in (State.VERIFYING, State.LOADING)
         obj.state, obj.seat, obj.checksums = State.LIVE, Seat.ORDER, checksums
-        self._policy.insert(obj.key, obj.size_bytes, now_s)
+        self._policy.insert(obj.key, obj.size_bytes, now_s, obj.hint)
+        self.tenants.came(obj.tenant, obj.key)
         self.bytes_evictable += self.footprint(obj)
         self.live += 1
         self.changes.stored(obj.key)
+        self.on_live(obj, now_s)
 
     def drop(self, obj: StoredObject) -> None:
         """Takes it away: at once, or when its last reader is gone."""
@@ -114,6 +123,8 @@ class Residents:
         del self.objects[obj.key]
         if obj.state is State.LIVE:
             self._unseat(obj)
+            self.tenants.went(obj.tenant, obj.key)
+            self._extra.pop(obj.key, None)
             self.live -= 1
             self.changes.removed(obj.key)
         if obj.leases:
@@ -160,12 +171,23 @@ class Residents:
 
     # --- readers ---
 
-    def touch(self, keys: list[BlockKey], now_s: float) -> None:
+    def touch(self, keys: list[BlockKey], now_s: float, hint: BlockHint = NO_HINT) -> None:
         """A use of a run, head first."""
-        self._policy.touch(keys, now_s)
-        if self._leaving:
-            for key in keys:
+        self._policy.touch(keys, now_s, hint)
+        self.tenants.touched(keys)
+        for key in keys:
+            if hint is not NO_HINT and (obj := self.objects.get(key)) is not None:
+                obj.hint = hint
+            if self._leaving:
                 self._stay(key)
+            if self._extra:
+                self._extra.pop(key, None)
+
+    def mark_extra(self, key: BlockKey) -> None:
+        """Others hold copies enough: unless it is used, it goes first."""
+        obj = self.objects.get(key)
+        if obj is not None and obj.seat is Seat.ORDER:
+            self._extra[key] = None
 
     def hold(self, obj: StoredObject) -> None:
         """One more reader."""
@@ -188,7 +210,31 @@ class Residents:
             self.bytes_evictable += self.footprint(obj)
         if obj.seat is Seat.PARKED:
             obj.seat = Seat.ORDER
-            self._policy.insert(obj.key, obj.size_bytes, now_s)
+            self._policy.insert(obj.key, obj.size_bytes, now_s, obj.hint)
+
+    # --- quotas ---
+
+    def fits_quota(self, tenant: TenantId, size_bytes: int, *, evict: bool) -> bool:
+        """Whether the tenant may have so much more, if need be and `evict` at its own expense.
+        Nothing of it goes when even that is not enough."""
+        over_bytes = self.tenants.excess_bytes(tenant, self.footprint_of(size_bytes))
+        if not over_bytes:
+            return True
+        victims: list[StoredObject] = []
+        for key in self.tenants.oldest(tenant) if evict else ():
+            obj = self.objects[key]
+            if not obj.leases and obj.seat is not Seat.HARD and not self.must_stay(obj):
+                victims.append(obj)
+                over_bytes -= self.footprint(obj)
+                if over_bytes <= 0:
+                    break
+        if over_bytes > 0:
+            self.tenants.refused[tenant] += 1
+            return False
+        for obj in victims:
+            self._evict(obj)
+        self.tenants.evicted[tenant] += len(victims)
+        return True
 
     # --- pins ---
 
@@ -206,7 +252,7 @@ class Residents:
         if seat is Seat.SOFT:
             self._soft[obj.key] = None
         else:
-            self._policy.insert(obj.key, obj.size_bytes, now_s)
+            self._policy.insert(obj.key, obj.size_bytes, now_s, obj.hint)
 
     def check(self) -> None:
         """Asserts that objects, places, order, pins and sums agree."""
@@ -224,6 +270,8 @@ class Residents:
         for key, obj in self.objects.items():
             self._check_object(key, obj)
         live = [obj for obj in self.objects.values() if obj.state is State.LIVE]
+        self.tenants.check({obj.key: obj.tenant for obj in live})
+        assert all(self.objects[key].state is State.LIVE for key in self._extra)
         assert self.live == len(live)
         assert len(self._policy) == sum(obj.seat is Seat.ORDER for obj in live)
         assert len(self._soft) == sum(obj.seat is Seat.SOFT for obj in live)
@@ -274,8 +322,15 @@ class Residents:
 
     def _next_victim(self, now_s: float) -> StoredObject | None:
         """Whose turn it is; whoever is being read meanwhile steps out of the order."""
+        for extra in self._extra:
+            obj = self.objects[extra]
+            if obj.seat is Seat.ORDER and not obj.leases and not self.must_stay(obj):
+                return obj
         while (key := self._policy.victim(now_s)) is not None:
             obj = self.objects[key]
+            if not obj.leases and self.must_stay(obj):
+                self.reseat(obj, Seat.HARD, now_s)
+                continue
             if not obj.leases:
                 return obj
             self._policy.remove(key)

@@ -6,7 +6,7 @@ A GONE record keeps its place until the shell has erased it: a crash never bring
 """
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,6 +16,7 @@ from moonpool.messages.ids import TenantId
 from moonpool.messages.store import TierStats
 from services.store.admission import WriteBudget
 from services.store.changes import Changes
+from services.store.tenants import TenantLedger
 from services.store.tiers import LowerTier
 from services.store.tiers.record import HEADER_MAX_BYTES, Facts, header_bytes, record_bytes
 from services.store.tiers.vault import Item
@@ -68,6 +69,8 @@ class Shelf:
         self.records: dict[BlockKey, Record] = {}  # ARRIVING or LIVE
         self.gone: set[Record] = set()
         self.changes = Changes()
+        self.tenants = TenantLedger(tier.name)
+        self.pin_of: Callable[[BlockKey], str] = lambda key: ""  # "hard", "soft" or ""
         self.live = 0
         self.evictions = 0
         self.lost = 0  # records found missing or damaged
@@ -109,10 +112,12 @@ class Shelf:
         places = self.tier.restore([(i.place, s) for i, s in zip(items, sizes, strict=True)])
         for item, place in zip(items, places, strict=True):
             record = Record(Item(item.facts, place), Stage.ARRIVING)
+            self.tenants.add(record.tenant, record.footprint)
             self._serial = max(self._serial, item.facts.serial)
             key = record.key
             if key in self.records or key in self._gone_keys:  # told twice, after an interruption
                 self.tier.release(place)
+                self.tenants.subtract(record.tenant, record.footprint)
             elif key in known or key in (self._barred or ()):
                 self._bury(record)
             else:
@@ -138,6 +143,7 @@ class Shelf:
     def touch(self, keys: Sequence[BlockKey], now_s: float) -> None:
         """A use of a run, head first, wherever it was read."""
         self._policy.touch(keys, now_s)
+        self.tenants.touched(keys)
         for key in keys:
             self._stay(key)
 
@@ -146,6 +152,11 @@ class Shelf:
         if not self.online:
             return []
         return [key for key, record in self.records.items() if record.stage is Stage.LIVE]
+
+    def keys_of(self, tenant: TenantId) -> list[BlockKey]:
+        """What lies here of one tenant. Looks at everything."""
+        live = (r for r in self.records.values() if r.stage is Stage.LIVE)
+        return [record.key for record in live if record.tenant == tenant]
 
     # --- coming ---
 
@@ -174,6 +185,7 @@ class Shelf:
         facts = Facts(key, tenant, size_bytes, chunk_bytes, self._serial)
         record = Record(Item(facts, place), Stage.ARRIVING, moves=1)
         self.records[key] = record
+        self.tenants.add(tenant, record.footprint)
         return record
 
     def end_arrival(self, record: Record, is_written: bool, now_s: float) -> None:
@@ -203,6 +215,7 @@ class Shelf:
         del self.records[record.key]
         if record.stage is Stage.LIVE:
             self._policy.remove(record.key)
+            self.tenants.went(record.tenant, record.key)
             self.live -= 1
             if self.online:
                 self.changes.removed(record.key)
@@ -230,6 +243,7 @@ class Shelf:
         if not self._gone_keys[record.key]:
             del self._gone_keys[record.key]
         self.tier.release(record.item.place)
+        self.tenants.subtract(record.tenant, record.footprint)
 
     # --- making room ---
 
@@ -244,17 +258,41 @@ class Shelf:
         return self.tier.bytes_used > (self._high_bytes + self.tier.bytes_total) // 2
 
     def next_victim(self, now_s: float) -> Record | None:
-        """Whose turn it is. Those that are being read or leaving go to the end of the order."""
+        """Whose turn it is. Those that are being read or leaving go to the end of the order, and so
+        do pinned ones; soft pins go when there is hardly anything else."""
+        soft: Record | None = None
         for _ in range(min(VICTIMS_LOOKED_MAX, len(self._policy))):
             key = self._policy.victim(now_s)
             if key is None:
                 return None
             record = self.records[key]
-            if not record.moves:
+            pin = self.pin_of(key)
+            if not record.moves and not pin:
                 return record
+            if not record.moves and pin == "soft":
+                soft = soft or record
             self._policy.remove(key)
             self._policy.insert(key, record.item.facts.size_bytes, now_s)
-        return None
+        return soft if self.is_pressed else None
+
+    def fits_quota(self, tenant: TenantId, size_bytes: int, chunk_bytes: int) -> bool:
+        """Whether the tenant may have so much more here. One whose policy is to evict pays with its
+        own oldest, whose places are free once they are erased."""
+        over_bytes = self.tenants.excess_bytes(tenant, record_bytes(size_bytes, chunk_bytes))
+        if not over_bytes:
+            return True
+        self.tenants.refused[tenant] += 1
+        if not self.tenants.quotas.evicts(tenant):
+            return False
+        over_bytes -= sum(record.footprint for record in self.gone if record.tenant == tenant)
+        for key in self.tenants.oldest(tenant):
+            record = self.records[key]
+            if over_bytes > 0 and not record.moves and not self.pin_of(key):
+                over_bytes -= record.footprint
+                self.drop(record)
+                self.evictions += 1
+                self.tenants.evicted[tenant] += 1
+        return False
 
     def begin_leaving(self, record: Record) -> None:
         """The tier below takes it over; it is readable here meanwhile."""
@@ -279,6 +317,7 @@ class Shelf:
         """Asserts that records, places and order agree."""
         self.tier.check()
         everything = [*self.records.values(), *self.gone]
+        self.tenants.check({r.key: r.tenant for r in everything if r.stage is Stage.LIVE})
         assert self.tier.bytes_used == sum(record.footprint for record in everything)
         assert len({record.item.place for record in everything}) == len(everything)
         live = [r for r in self.records.values() if r.stage is Stage.LIVE]
@@ -299,6 +338,7 @@ class Shelf:
     def _go_live(self, record: Record, now_s: float) -> None:
         record.stage = Stage.LIVE
         self._policy.insert(record.key, record.item.facts.size_bytes, now_s)
+        self.tenants.came(record.tenant, record.key)
         self.live += 1
         if self.online:
             self.changes.stored(record.key)

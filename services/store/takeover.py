@@ -2,8 +2,7 @@
 
 from moonpool.kv import BlockKey
 from services.store.ladder import Ladder
-from services.store.objects import Seat, State, StoredObject
-from services.store.pins import Pins
+from services.store.objects import State, StoredObject
 from services.store.residents import Residents
 
 _UNDER_WAY = (State.WRITING, State.VERIFYING)
@@ -12,10 +11,9 @@ _UNDER_WAY = (State.WRITING, State.VERIFYING)
 class Takeover:
     """The last step of a put. What was replaced keeps its place until its last reader is gone."""
 
-    def __init__(self, residents: Residents, ladder: Ladder, pins: Pins) -> None:
+    def __init__(self, residents: Residents, ladder: Ladder) -> None:
         self._residents = residents
         self._ladder = ladder
-        self._pins = pins
 
     def commit(self, obj: StoredObject, takes: bytes, checksums: bytes, now_s: float) -> str:
         """Makes a verified object readable, under its own key or under `takes`: "committed"; or
@@ -24,16 +22,12 @@ class Takeover:
             self._residents.drop(obj)
             return refusal
         old = self._residents.objects.get(BlockKey(takes)) if takes else None
-        seat, until_s = (old.seat, old.soft_until_s) if old is not None else (Seat.NONE, 0.0)
         if old is not None:
             self._residents.drop(old)
         if takes:
             self._rename(obj, BlockKey(takes))
+        self._ladder.supersede(obj.key)  # first: a pin looks whether a copy lies below
         self._residents.commit(obj, checksums, now_s)
-        self._ladder.supersede(obj.key)
-        if seat in (Seat.SOFT, Seat.HARD):
-            kind = "soft" if seat is Seat.SOFT else "hard"
-            self._pins.pin(obj, kind, max(0.0, until_s - now_s), now_s)
         return "committed"
 
     def _refusal(self, obj: StoredObject, key: BlockKey) -> str:
