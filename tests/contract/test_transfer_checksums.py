@@ -55,11 +55,11 @@ async def test_a_checked_refusal_is_the_refusal_that_others_get(pair: Pair) -> N
 
 @asynccontextmanager
 async def detour(
-    grant: RegionGrant, *, always: bool = False, **places: int
+    grant: RegionGrant, *, always: bool = False, ask_at: int = -1, answer_at: int = -1
 ) -> AsyncIterator[tuple[RegionGrant, BitFlipper]]:
     """The same grant, reached through a wire that damages what passes."""
     target = split_address(grant.endpoints[0].address)
-    async with BitFlipper(target, always=always, **places) as flipper:
+    async with BitFlipper(target, always=always, ask_at=ask_at, answer_at=answer_at) as flipper:
         address = f"127.0.0.1:{flipper.port}"
         yield msgspec.structs.replace(grant, endpoints=[Endpoint("tcp", address)]), flipper
 
@@ -78,8 +78,9 @@ async def test_one_flipped_bit_goes_unseen_when_nobody_checks(tcp: Pair) -> None
 async def test_one_flipped_bit_costs_a_second_try_and_no_more(tcp: Pair, kind: str) -> None:
     near, far = tcp.near.allocate(MIB), tcp.far.allocate(MIB)
     sent = fill(far if kind == "read" else near, 4)
-    place = {"answer_at": MIB // 2} if kind == "read" else {"ask_at": MIB // 2}
-    async with detour(far.grant("rw"), **place) as (grant, flipper):
+    asking, answering = (-1, MIB // 2) if kind == "read" else (MIB // 2, -1)
+    wire = detour(far.grant("rw"), ask_at=asking, answer_at=answering)
+    async with wire as (grant, flipper):
         ask = read if kind == "read" else write
         await tcp.near.submit([ask(near, tcp.near.open(grant), MIB)], checksum=True)
         assert flipper.flipped == 1

@@ -12,7 +12,7 @@ import numpy as np
 import xxhash
 
 from moonpool.messages.segments import RegionGrant
-from moonpool.transfer import Op, TransferEngine, TransferRequest
+from moonpool.transfer import Op, TlsFiles, TransferEngine, TransferRequest
 
 
 async def main() -> None:
@@ -24,6 +24,7 @@ async def main() -> None:
         listen_host=settings["host"],
         transports=tuple(settings["transports"]),
         rdma_device=settings["rdma_device"],
+        tls=TlsFiles(**settings["tls"]) if settings["tls"] else None,
     )
     region = engine.allocate(settings["length"])
     bytes_of = np.frombuffer(region.view, np.uint8)

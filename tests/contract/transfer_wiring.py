@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
@@ -15,18 +15,36 @@ import numpy as np
 import numpy.typing as npt
 
 from moonpool.messages.segments import RegionGrant
-from moonpool.transfer import LocalRegion, Op, OpenedGrant, TransferEngine, TransferRequest
+from moonpool.transfer import (
+    LocalRegion,
+    Op,
+    OpenedGrant,
+    TlsFiles,
+    TransferEngine,
+    TransferRequest,
+)
+from tests.support.certificates import certificates
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_VM = "VM_RANK" in os.environ  # in tests/rdma/vm.sh, where two adapters are, and time is slow
 WIRINGS = ("rdma",) if IN_VM else ("shm", "tcp4", "tcp6")
-HOSTS = {"shm": "127.0.0.1", "tcp4": "127.0.0.1", "tcp6": "::1", "rdma": "127.0.0.1"}
+HOSTS = {
+    "shm": "127.0.0.1",
+    "tcp4": "127.0.0.1",
+    "tcp6": "::1",
+    "tls4": "127.0.0.1",
+    "rdma": "127.0.0.1",
+}
 PATIENCE = 10.0 if IN_VM else 1.0  # times what a fast machine is given
 Bytes = npt.NDArray[np.uint8]
 
 
 def kinds(wiring: str) -> tuple[str, ...]:
-    return (wiring.rstrip("46"),)
+    return ("tcp",) if wiring == "tls4" else (wiring.rstrip("46"),)
+
+
+def tls_of(wiring: str) -> TlsFiles | None:
+    return certificates("mesh") if wiring == "tls4" else None
 
 
 def adapter(name: str) -> str:
@@ -42,6 +60,7 @@ async def start_engine(name: str, wiring: str, folder: Path) -> TransferEngine:
         listen_host=HOSTS[wiring],
         transports=kinds(wiring),
         rdma_device=adapter(name) if wiring == "rdma" else "",
+        tls=tls_of(wiring),
     )
 
 
@@ -131,6 +150,7 @@ async def make_child(
         "length": length,
         "transports": (transports or ",".join(kinds(wiring))).split(","),
         "rdma_device": adapter(name) if wiring == "rdma" else "",
+        "tls": asdict(files) if (files := tls_of(wiring)) else None,
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable,

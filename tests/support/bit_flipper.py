@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Self
 
 _PIECE_BYTES = 64 << 10
+_SEEN_BYTES = 1 << 20
 
 
 class BitFlipper:
@@ -28,6 +29,8 @@ class BitFlipper:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.flipped = 0
+        self.passed_bytes = 0
+        self.seen = b""  # the end of what passed
 
     @property
     def port(self) -> int:
@@ -86,6 +89,8 @@ class BitFlipper:
             elif 0 <= here < len(piece) and not self.flipped:
                 piece = self._damaged(piece, here)
             passed += len(piece)
+            self.passed_bytes += len(piece)
+            self.seen = (self.seen + piece)[-_SEEN_BYTES:]
             sink.write(piece)
             await sink.drain()
         sink.write_eof()

@@ -11,6 +11,7 @@ from moonpool.transfer.errors import (
     BadTransfer,
     GrantRefused,
     PeerLost,
+    PeerUntrusted,
     RegionClosed,
     TransferBusy,
     TransferCancelled,
@@ -19,6 +20,7 @@ from moonpool.transfer.errors import (
 )
 from moonpool.transfer.regions import LocalRegion
 from moonpool.transfer.remote import OpenedGrant
+from moonpool.transfer.tls import TlsFiles
 
 __all__ = [
     "BadTransfer",
@@ -27,8 +29,10 @@ __all__ = [
     "Op",
     "OpenedGrant",
     "PeerLost",
+    "PeerUntrusted",
     "Priority",
     "RegionClosed",
+    "TlsFiles",
     "TransferBatch",
     "TransferBusy",
     "TransferCancelled",

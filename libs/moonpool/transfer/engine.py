@@ -27,6 +27,7 @@ from moonpool.transfer.regions import LocalRegion, RegionTable
 from moonpool.transfer.remote import OpenedGrant
 from moonpool.transfer.slices import Slice, cut, one
 from moonpool.transfer.tally import Tally
+from moonpool.transfer.tls import Tls, TlsFiles
 from moonpool.transfer.transports.base import Path, Surroundings, Transport, TransportUnavailable
 from moonpool.transfer.transports.rdma import RdmaTransport
 from moonpool.transfer.transports.shm import ShmTransport
@@ -81,11 +82,13 @@ class TransferEngine:
         transports: Sequence[str] = ("shm", "rdma", "tcp"),
         rdma_device: str = "",
         checksum: bool = False,
+        tls: TlsFiles | None = None,
     ) -> Self:
         """Listens and is ready. `run_dir` must exist; `advertise_host` is what peers connect to
         when `listen_host` is a wildcard; `rdma_device` names adapters, "device:port:gid" with
         commas between, all that are active if empty; `checksum` is for transfers that do not say
-        themselves. Raises BadTransfer when the name is taken in
+        themselves; with `tls`, tcp is spoken to peers that have it too, and rdma to none. Raises
+        BadTransfer when the name is taken in
         `run_dir`, the host cannot be listened on, or a transport is unknown."""
         engine = cls(name, secrets.token_hex(8), host_id, checksum)
         around = Surroundings(
@@ -99,6 +102,7 @@ class TransferEngine:
             loop=engine._loop,
             tally=engine._tally,
             rdma_device=rdma_device,
+            tls=Tls(tls) if tls is not None else None,
         )
         try:
             for kind in transports:
@@ -111,6 +115,9 @@ class TransferEngine:
     async def _add(self, kind: str, around: Surroundings) -> None:
         if kind not in KINDS:
             raise BadTransfer(f"transport {kind!r} is none of {sorted(KINDS)}")
+        if kind == "rdma" and around.tls is not None:
+            self.unavailable[kind] = "tls is asked for, and rdma does not encrypt"
+            return
         transport = KINDS[kind](around)
         self._transports[kind] = transport
         try:

@@ -7,6 +7,7 @@ CallerError
 └── TransferCancelled  the batch was cancelled before this request was done
 PeerError
 ├── PeerLost           the peer is gone, or no path to it works: try another replica
+│   └── PeerUntrusted  whoever answers there does not prove that it belongs to the mesh (tls)
 └── TransferTimeout    the deadline passed first: the peer is slow, stopped or cut off
 CapacityError
 └── TransferBusy       too many requests wait already: send less at once
@@ -45,6 +46,10 @@ class PeerLost(PeerError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, elsewhere=True)
+
+
+class PeerUntrusted(PeerLost):
+    code = "peer_untrusted"
 
 
 class TransferTimeout(PeerError):

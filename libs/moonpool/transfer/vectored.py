@@ -2,10 +2,12 @@
 per range. The caller keeps the memory alive and the socket open for as long as a call runs: only
 the thread that uses a socket here may close it, others may shut it down."""
 
+import contextlib
 import ctypes
 import errno
 import os
 import socket
+import ssl
 import struct
 from typing import Any
 
@@ -42,6 +44,9 @@ class StreamBroken(OSError):
 
 def set_timeouts(sock: socket.socket, send_s: float, receive_s: float) -> None:
     """A blocking call without any progress for so long ends in StreamBroken. 0: never."""
+    if isinstance(sock, ssl.SSLSocket):
+        sock.settimeout(max(send_s, receive_s) or None)
+        return
     for option, seconds in ((socket.SO_SNDTIMEO, send_s), (socket.SO_RCVTIMEO, receive_s)):
         micros = int(seconds * 1e6)
         value = struct.pack("@ll", micros // 1_000_000, micros % 1_000_000)
@@ -57,6 +62,13 @@ def tune(sock: socket.socket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SAME_HOST_BUFFER_BYTES)
     else:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def shut(sock: socket.socket, how: int = socket.SHUT_RDWR) -> None:
+    """Ends a connection under the thread that uses it, from any thread: the kernel's call alone,
+    for a tls socket's own would take its state away as well."""
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(sock, how)
 
 
 class Vector:
@@ -121,12 +133,17 @@ class Vector:
         return first + whole
 
 
+def wait_all(sock: socket.socket) -> int:
+    """The flag that makes a read wait for all of its bytes; a tls socket takes none."""
+    return 0 if isinstance(sock, ssl.SSLSocket) else socket.MSG_WAITALL
+
+
 def receive_into(sock: socket.socket, buffer: memoryview) -> None:
     """Fills a small buffer. Raises StreamBroken."""
-    got = 0
+    got, flags = 0, wait_all(sock)
     while got < len(buffer):
         try:
-            part = sock.recv_into(buffer[got:] if got else buffer, 0, socket.MSG_WAITALL)
+            part = sock.recv_into(buffer[got:] if got else buffer, 0, flags)
         except OSError as error:
             raise StreamBroken(error.errno, error.strerror) from error
         if not part:

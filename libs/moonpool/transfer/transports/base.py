@@ -15,6 +15,7 @@ from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer.job import Job
 from moonpool.transfer.regions import RegionTable
 from moonpool.transfer.tally import Tally
+from moonpool.transfer.tls import Tls
 
 
 class TransportUnavailable(Exception):
@@ -43,6 +44,7 @@ class Surroundings:
     reporter: Reporter
     loop: asyncio.AbstractEventLoop
     tally: Tally
+    tls: Tls | None = None  # of tcp; None: bytes travel as they are
     rdma_device: str = ""  # which adapters rdma uses, see `rdma_choice`
 
 

@@ -31,7 +31,8 @@ class TcpTransport:
             sock = socket.create_server(address[:2], family=family, backlog=BACKLOG)
         except OSError as error:
             raise BadTransfer(f"cannot listen on {host!r}: {error.strerror}") from error
-        self._server = TcpServer(self._around.name, self._around.table, self._around.tally, sock)
+        around = self._around
+        self._server = TcpServer(around.name, around.table, around.tally, sock, around.tls)
         shown = self._around.advertise_host or _shown(str(address[0]))
         return [Endpoint(self.name, join_address(shown, sock.getsockname()[1]))]
 
@@ -43,7 +44,9 @@ class TcpTransport:
                 self._paths = {k: p for k, p in self._paths.items() if p.streams or p.waiting}
             host, port = split_address(endpoint.address)
             around = self._around
-            path = TcpPath(grant.segment, grant.epoch, host, port, around.reporter, around.tally)
+            path = TcpPath(
+                grant.segment, grant.epoch, host, port, around.reporter, around.tally, around.tls
+            )
             self._paths[key] = path
         return path
 

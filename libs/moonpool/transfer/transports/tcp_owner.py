@@ -7,6 +7,7 @@ capability does not cover.
 
 import contextlib
 import socket
+import ssl
 import threading
 import time
 
@@ -19,6 +20,7 @@ from moonpool.transfer.errors import GrantRefused
 from moonpool.transfer.regions import RegionTable
 from moonpool.transfer.slices import Column, plain
 from moonpool.transfer.tally import Tally
+from moonpool.transfer.tls import Tls, TlsVector
 from moonpool.transfer.transports.tcp_seals import Seals
 from moonpool.transfer.vectored import StreamBroken, Vector, receive_into
 from moonpool.transfer.wire import (
@@ -48,14 +50,14 @@ LINGER_S = 1.0  # for a refused peer to read why
 class _Scratch:
     """Buffers of one stream, reused for every frame."""
 
-    def __init__(self) -> None:
+    def __init__(self, vector: Vector) -> None:
         self.head = memoryview(bytearray(FRAME_BYTES))
         self.ranges = np.zeros((RANGES_MAX, 2), np.int64)  # offset, length
         self.ranges_bytes = self.ranges.data.cast("B")
         self.reply = np.zeros(REPLY_BYTES, np.uint8)
         self.reply_bytes = self.reply.data
         self.reply_address = int(self.reply.ctypes.data)
-        self.vector = Vector()
+        self.vector = vector
         self.seals = Seals()
 
     def head_is_whole(self, frame: Frame) -> bool:
@@ -67,11 +69,19 @@ class _Scratch:
 class TcpServer:
     """Accepts on one listening socket. Threads end at `close`."""
 
-    def __init__(self, name: str, table: RegionTable, tally: Tally, sock: socket.socket) -> None:
+    def __init__(
+        self,
+        name: str,
+        table: RegionTable,
+        tally: Tally,
+        sock: socket.socket,
+        tls: Tls | None = None,
+    ) -> None:
         self._name = name
         self._table = table
         self._tally = tally
         self._sock = sock
+        self._tls = tls
         self._lock = threading.Lock()
         self._streams: dict[socket.socket, threading.Thread] = {}
         self._closed = False
@@ -113,9 +123,10 @@ class TcpServer:
     def _serve(self, sock: socket.socket) -> None:
         try:
             vectored.tune(sock)
+            sock = self._safe(sock)
             if self._greet(sock):
                 vectored.set_timeouts(sock, STALL_S, STALL_S)
-                scratch = _Scratch()
+                scratch = _Scratch(TlsVector(sock) if isinstance(sock, ssl.SSLSocket) else Vector())
                 while self._one_frame(sock, scratch):
                     pass
         except (OSError, MoonpoolError):
@@ -126,6 +137,27 @@ class TcpServer:
             with self._lock:
                 self._streams.pop(sock, None)
             sock.close()
+
+    def _safe(self, sock: socket.socket) -> socket.socket:
+        """What to speak over: tls, where we do. Raises OSError, BadFrame when it does not come to
+        be. The caller closes what it has; a socket that failed here is closed here."""
+        if self._tls is None:
+            return sock
+        safe = self._tls.wrap(sock, server=True)
+        with self._lock:
+            self._streams[safe] = self._streams.pop(sock)
+            if self._closed:
+                vectored.shut(safe)
+        safe.settimeout(HELLO_S)
+        try:
+            safe.do_handshake()
+        except OSError:
+            self._tally.add("tcp.tls_refused")
+            with self._lock:
+                self._streams.pop(safe, None)
+            safe.close()
+            raise
+        return safe
 
     def _greet(self, sock: socket.socket) -> bool:
         vectored.set_timeouts(sock, HELLO_S, HELLO_S)
@@ -144,8 +176,8 @@ class TcpServer:
     def _one_frame(self, sock: socket.socket, scratch: _Scratch) -> bool:
         """False when the stream has ended, or must."""
         try:
-            got = sock.recv_into(scratch.head, 0, socket.MSG_WAITALL)
-        except BlockingIOError:
+            got = sock.recv_into(scratch.head, 0, vectored.wait_all(sock))
+        except (BlockingIOError, TimeoutError):
             return True  # between frames a peer may be silent for as long as it likes
         if not got:
             return False
@@ -173,7 +205,7 @@ class TcpServer:
         right = "r" if frame.op is WireOp.READ else "w"
         try:
             held, addresses = self._table.enter(
-                frame.region, frame.key, right, offsets, lengths, lambda: _shut(sock)
+                frame.region, frame.key, right, offsets, lengths, lambda: vectored.shut(sock)
             )
         except GrantRefused as refusal:
             self._refuse(sock, frame, STATUS_OF[refusal.reason])
@@ -216,7 +248,7 @@ class TcpServer:
         """Says why, then reads on for a moment: closing with bytes unread would reset the stream
         and could take the answer with it."""
         sock.sendall(pack_reply(status, frame.request, 0))
-        sock.shutdown(socket.SHUT_WR)
+        vectored.shut(sock, socket.SHUT_WR)
         deadline = time.monotonic() + LINGER_S
         vectored.set_timeouts(sock, LINGER_S, LINGER_S)
         sink = bytearray(1 << 20)
@@ -233,8 +265,8 @@ class TcpServer:
             self._closed = True
             threads = [self._acceptor, *self._streams.values()]
             for sock in self._streams:
-                _shut(sock)
-        _shut(self._sock)
+                vectored.shut(sock)
+        vectored.shut(self._sock)
         return threads
 
     def close_socket(self) -> None:
@@ -260,8 +292,3 @@ def _columns(scratch: _Scratch, frame: Frame) -> tuple[Column, Column]:
     if int(lengths.sum()) != frame.payload:
         raise BadFrame("ranges and payload differ")
     return ranges[:, 0], lengths
-
-
-def _shut(sock: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)

@@ -8,6 +8,7 @@ from moonpool.transfer.errors import PeerLost
 from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.lanes import Lanes
 from moonpool.transfer.tally import Tally
+from moonpool.transfer.tls import Tls
 from moonpool.transfer.transports.base import Reporter
 from moonpool.transfer.transports.tcp_stream import ConnectFailed, Stream
 from moonpool.transfer.vectored import StreamBroken
@@ -23,7 +24,14 @@ class TcpPath:
     name = "tcp"
 
     def __init__(
-        self, peer: str, epoch: str, host: str, port: int, reporter: Reporter, tally: Tally
+        self,
+        peer: str,
+        epoch: str,
+        host: str,
+        port: int,
+        reporter: Reporter,
+        tally: Tally,
+        tls: Tls | None = None,
     ) -> None:
         self._peer = peer
         self._epoch = epoch
@@ -31,6 +39,7 @@ class TcpPath:
         self._port = port
         self._reporter = reporter
         self._tally = tally
+        self._tls = tls
         self._lanes: Lanes[Job] = Lanes()
         self._ready = threading.Condition()
         self._idle = 0
@@ -53,7 +62,7 @@ class TcpPath:
             self._reporter.report(job, failed, self.name)
 
     def _open_stream(self) -> None:
-        stream = Stream(self._peer, self._epoch, self._host, self._port, self._end)
+        stream = Stream(self._peer, self._epoch, self._host, self._port, self._end, self._tls)
         name = f"moonpool-tcp-{self._peer}-{len(self._streams)}"
         thread = threading.Thread(target=self._run, args=(stream,), name=name, daemon=True)
         self._streams[stream] = thread

@@ -4,7 +4,6 @@ The next frame goes out while the last one is answered, so that the wire never i
 trip. Reads and writes are not in flight together: both sides could then be stuck sending.
 """
 
-import contextlib
 import errno
 import socket
 import threading
@@ -20,6 +19,7 @@ from moonpool.transfer.checksums import SEAL_BYTES, seal, seal_of
 from moonpool.transfer.errors import PeerLost, TransferCorrupt
 from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.slices import plain, shifted
+from moonpool.transfer.tls import Tls, TlsVector, handshake_error
 from moonpool.transfer.transports.tcp_seals import Seals
 from moonpool.transfer.vectored import StreamBroken, Vector
 from moonpool.transfer.wire import (
@@ -56,17 +56,20 @@ class ConnectFailed(Exception):
 class Stream:
     """Used by its own thread, but for `cut` and `shut`."""
 
-    def __init__(self, peer: str, epoch: str, host: str, port: int, end: End) -> None:
+    def __init__(
+        self, peer: str, epoch: str, host: str, port: int, end: End, tls: Tls | None = None
+    ) -> None:
         self._peer = peer
         self._epoch = epoch
         self._address = (host, port)
         self._end = end
+        self._tls = tls
         self._lock = threading.Lock()  # over sock as others see it, and in_flight
         self._sock: socket.socket | None = None
         self._shut = False
         self._in_flight: deque[Job] = deque()
         self._sent = 0  # frames
-        self._vector = Vector()
+        self._vector: Vector = Vector()
         front = np.zeros(FRAME_BYTES, np.uint8)
         self._front_bytes = front.data
         self._front_address = int(front.ctypes.data)
@@ -87,8 +90,10 @@ class Stream:
         where = f"{self._peer} at {self._address[0]}:{self._address[1]}"
         try:
             status, epoch = self._handshake()
-        except (OSError, BadFrame) as error:
+        except BadFrame as error:
             raise ConnectFailed(PeerLost(f"{where}: {error}")) from error
+        except OSError as error:
+            raise ConnectFailed(handshake_error(where, error)) from error
         if status is Status.EPOCH or (status is Status.OK and epoch != self._epoch):
             raise ConnectFailed(refused(self._peer, "epoch"))
         if status is not Status.OK:
@@ -98,13 +103,16 @@ class Stream:
         found = socket.getaddrinfo(*self._address, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = found[0]
         sock = socket.socket(family, kind, protocol)
-        with self._lock:
-            self._sock = sock
-            if self._shut:
-                raise StreamBroken(errno.ECANCELED, "closed")
+        self._use(sock)
         sock.settimeout(CONNECT_S)
         sock.connect(address)
         vectored.tune(sock)
+        if self._tls is not None:
+            safe = self._tls.wrap(sock, server=False)
+            self._use(safe)
+            safe.do_handshake()
+            self._vector = TlsVector(safe)
+            sock = safe
         sock.sendall(pack_hello(self._epoch))
         data = bytearray()
         while len(data) < HELLO_BYTES:
@@ -114,6 +122,12 @@ class Stream:
             data += part
         sock.settimeout(None)
         return unpack_hello(data)
+
+    def _use(self, sock: socket.socket) -> None:
+        with self._lock:
+            self._sock = sock
+            if self._shut:
+                raise StreamBroken(errno.ECANCELED, "closed")
 
     def can_send(self, job: Job) -> bool:
         """Whether the job may go out before the replies that are owed."""
@@ -252,5 +266,4 @@ class Stream:
 
     def _break(self) -> None:
         if self._sock is not None:
-            with contextlib.suppress(OSError):
-                self._sock.shutdown(socket.SHUT_RDWR)
+            vectored.shut(self._sock)
