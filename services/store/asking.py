@@ -6,7 +6,6 @@ from moonpool.kv import KEY_BYTES
 from moonpool.messages.store import PutItem
 from services.store.errors import BadRequest, ObjectTooLarge
 
-RUN_BLOCKS_MAX = 1 << 31
 REPLICAS_MAX = 16
 
 

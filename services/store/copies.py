@@ -62,11 +62,6 @@ class Copies:
                 self._wanted[key] = replicas
                 self._due[key] = None
 
-    def came(self, key: BlockKey) -> None:
-        """It is here now."""
-        if key in self._wanted:
-            self._due[key] = None
-
     def wanted(self, key: BlockKey) -> int:
         return max(1, self._wanted.get(key, 1), self._pins.replicas_of(key))
 
@@ -87,7 +82,7 @@ class Copies:
             del self._due[key]
             obj = self._residents.objects.get(key)
             if obj is not None and obj.state is not State.LIVE:
-                continue  # `came` tells
+                continue  # on its way up: its copy below counts
             if obj is None and self._ladder.find(key) is None:
                 self._wanted.pop(key, None)
             elif self.wanted(key) > 1:

@@ -99,7 +99,8 @@ class StoreCore:
         self._reads.touch([BlockKey(item.key) for item in items], now_s, hint)  # those that exist
         opened: list[StoredObject] = []
         slots = [self._open_slot(tenant, item, opened, hint, now_s) for item in items]
-        self.copies.want([obj.key for obj in opened], replicas)
+        for obj in opened:
+            obj.replicas = replicas
         if not opened:
             return 0, slots
         put = self._puts.open(opened, now_s + min(ttl_s, self.limits.put_ttl_max_s))
@@ -137,7 +138,7 @@ class StoreCore:
             if is_sound and len(checksums) == obj.checksums_bytes:
                 takes = commit.takes.get(index, b"")
                 results[index] = self._takeover.commit(obj, takes, checksums, now_s)
-                self.copies.came(obj.key)
+                self.copies.want([obj.key], obj.replicas)
             else:
                 self.residents.drop(obj)
                 results[index] = "corrupt"

@@ -109,6 +109,17 @@ class Mover:
             waits = everything
         return bool(waits)
 
+    async def wait_secured(self, keys: Sequence[BlockKey], wait_s: float) -> bool:
+        """Returns when what is on its way down of these has arrived, or else when something was
+        erased, which may have been in the way. False when there is nothing to wait for."""
+        wanted = set(keys)
+        waits = [wait for move, wait in self._leaving.items() if move.obj.key in wanted]
+        if not waits:
+            waits = [w for move, w in self._erasing.items() if move.record.key in wanted]
+        if waits:
+            await asyncio.wait(waits, timeout=wait_s)
+        return bool(waits)
+
     async def wait_erased(self, wait_s: float) -> bool:
         """Whether all that was removed until now is erased within the time."""
         waits = list(self._erasing.values())
@@ -207,6 +218,8 @@ class Mover:
         obj = move.obj
         view = self._segment[obj.place : obj.place + obj.size_bytes]
         outcome = await self._write(lane, move.record.item, obj.checksums, view)
+        if move.stays and outcome is Outcome.DONE:
+            outcome, _ = await self._try(lane, lambda vault: vault.sync(), wrote=True)
         self._ladder.end_demotion(move, outcome, self._clock.now())
         self._leaving.pop(move).set_result(None)
 

@@ -5,8 +5,10 @@ All of it runs on one event loop; only checksums are compared in threads.
 
 import asyncio
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NoReturn
 
+from moonpool.cache import NO_HINT, BlockHint
 from moonpool.clock import Clock
 from moonpool.kv import KEY_BYTES, BlockKey, unpack_keys
 from moonpool.messages.codec import encode
@@ -23,6 +25,8 @@ from moonpool.messages.store import (
     ListRequest,
     PinReply,
     PinRequest,
+    PromoteReply,
+    PromoteRequest,
     PutEndReply,
     PutEndRequest,
     PutStartReply,
@@ -47,6 +51,8 @@ from services.store.writers import Writers
 
 OnChanges = Callable[[str, list[BlockKey], list[BlockKey]], None]  # (tier, stored, removed)
 
+DURABLE_MAX_S = 4.0  # longest wait for lower tiers before a put is answered
+RUN_BLOCKS_MAX = 1 << 20
 LOADING_MAX_S = 5.0  # longest wait of one get for lower tiers
 ERASED_MAX_S = 2.0  # of one removal
 ROOM_MAX_S = 1.0  # and of one put, for what must sink first
@@ -82,7 +88,12 @@ class StoreNode:
         check_id(request.tenant, "tenant")
         await self._make_room([item.size_bytes for item in request.items if item.size_bytes > 0])
         put, slots = self.core.put_start(
-            request.tenant, request.items, request.ttl_s, self._clock.now()
+            request.tenant,
+            request.items,
+            request.ttl_s,
+            self._clock.now(),
+            hint=_hint_of(request.run_blocks),
+            replicas=request.replicas,
         )
         if not put:
             self._settle()
@@ -106,12 +117,15 @@ class StoreNode:
             self._settle()
         if any(item.takes for item in request.items):
             await self.mover.wait_erased(ERASED_MAX_S)  # else a crash would bring back the old one
+        if request.durable:
+            results = await self._wait_durable(request, results)
         return PutEndReply(results)
 
     async def get_start(self, request: GetStartRequest) -> GetStartReply:
         check_id(request.tenant, "tenant")
         keys = _keys_of(request.keys)
-        lease, slots = self.core.get_start(request.tenant, keys, request.lease_s, self._clock.now())
+        hint, now_s = _hint_of(request.run_blocks), self._clock.now()
+        lease, slots = self.core.get_start(request.tenant, keys, request.lease_s, now_s, hint)
         self._settle()
         lease = await self._wait_for_loading(request, lease, keys, slots)
         if request.inline_bytes or request.tail_bytes:
@@ -126,6 +140,13 @@ class StoreNode:
                 self.core.get_end(lease, self._clock.now())
             raise BadRequest(f"{len(keys)} keys make a reply too large: ask for fewer at once")
         return reply
+
+    async def promote(self, request: PromoteRequest) -> PromoteReply:
+        check_id(request.tenant, "tenant")
+        keys, hint = _keys_of(request.keys), _hint_of(request.run_blocks)
+        loading = self.core.promote(keys, self._clock.now(), hint)
+        self._settle()
+        return PromoteReply(loading)
 
     async def get_end(self, request: GetEndRequest) -> GetEndReply:
         valid = self.core.get_end(request.lease, self._clock.now())
@@ -171,7 +192,9 @@ class StoreNode:
         check_id(request.tenant, "tenant")
         keys = _keys_of(request.keys)
         now_s = self._clock.now()
-        results = self.core.pin(request.tenant, keys, request.kind, request.ttl_s, now_s)
+        results = self.core.pin(
+            request.tenant, keys, request.kind, request.ttl_s, now_s, request.replicas
+        )
         self._settle()
         return PinReply(results)
 
@@ -242,7 +265,8 @@ class StoreNode:
                 break
             if not await self.mover.wait_loaded(late, left_s):
                 break
-            lease = self.core.get_more(lease, keys, slots, lease_s, self._clock.now())
+            hint = _hint_of(request.run_blocks)
+            lease = self.core.get_more(lease, keys, slots, lease_s, self._clock.now(), hint)
             self._settle()
         return lease
 
@@ -253,6 +277,22 @@ class StoreNode:
         objects = self.core.residents.objects
         pairs = zip(keys, generations, strict=False)
         return [k for k, g in pairs if (obj := objects.get(k)) and obj.generation == g]
+
+    async def _wait_durable(self, request: PutEndRequest, results: list[str]) -> list[str]:
+        """Acknowledges only what lies in a lower tier; what no tier takes in time is told so."""
+        items = zip(request.items, results, strict=True)
+        keys = [BlockKey(item.takes or item.key) for item, said in items if said == "committed"]
+        ends_s = self._clock.now() + DURABLE_MAX_S
+        while missing := self.core.secure(keys, self._clock.now()):
+            self._settle()
+            left_s = ends_s - self._clock.now()
+            if left_s <= 0 or not await self.mover.wait_secured(missing, left_s):
+                break
+        late = set(missing)
+        return [
+            "not_durable" if said == "committed" and (item.takes or item.key) in late else said
+            for item, said in zip(request.items, results, strict=True)
+        ]
 
     async def _inspect(self, keys: list[BlockKey]) -> list[str]:
         lease, found = self.core.begin_inspection(keys, self._clock.now())
@@ -284,6 +324,16 @@ class StoreNode:
                 stored, removed = changes.take()
                 self.listing.changed(name, stored, removed)
                 self._on_changes(name, stored, removed)
+
+
+def _hint_of(run_blocks: int) -> BlockHint:
+    return _known_hint(min(run_blocks, RUN_BLOCKS_MAX)) if run_blocks > 0 else NO_HINT
+
+
+@lru_cache(maxsize=4096)
+def _known_hint(run_blocks: int) -> BlockHint:
+    """One object per length, however many blocks bear it."""
+    return BlockHint(run_blocks)
 
 
 def _keys_of(packed: bytes) -> list[BlockKey]:

@@ -46,6 +46,7 @@ class StoredObject:
     seat: Seat = Seat.NONE
     checksums: bytes = b""  # one per chunk once LIVE
     leases: int = 0  # readers, a late writer, or moves between tiers; its place is kept while > 0
+    replicas: int = 1  # nodes that are to hold it
     hint: BlockHint = NO_HINT  # of whoever used it last
 
     @property

@@ -89,6 +89,9 @@ class IndexFile:
             del self._slots[place]
             heappush(self._free, slot)
 
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
     def close(self) -> None:
         """Idempotent."""
         if self._fd >= 0:

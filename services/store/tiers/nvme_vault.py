@@ -110,6 +110,10 @@ class NvmeVault:
             raise RecordDamaged(f"{facts.key.hex()} is damaged on disk")
         return checksums
 
+    def sync(self) -> None:
+        with self._opened() as (_, index, _arenas):
+            index.sync()
+
     def erase(self, item: Item) -> None:
         with self._opened() as (_, index, _arenas):
             index.clear(item.place)

@@ -110,6 +110,9 @@ class OssVault:
             raise RecordDamaged(f"{facts.key.hex()} is damaged in the bucket")
         return checksums
 
+    def sync(self) -> None:
+        """What the server has acknowledged, it keeps."""
+
     def erase(self, item: Item) -> None:
         name = object_name(self._mesh, item.facts)
         self._try(

@@ -37,6 +37,9 @@ class Vault(Protocol):
         """Acknowledged: readable after a crash. RecordDamaged when `payload` does not have these
         checksums; then, as after any error, nothing is stored."""
 
+    def sync(self) -> None:
+        """All that was written and erased until now outlives a loss of power too."""
+
     def read(self, item: Item, target: memoryview) -> bytes:
         """Fills `target` and returns the checksums, which it verified. RecordMissing,
         RecordDamaged."""
