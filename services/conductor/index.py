@@ -100,12 +100,13 @@ class BlockIndex:
 
     def match(self, packed: bytes, usable: int) -> Match:
         """Who among `usable` places holds the leading blocks. Looks up O(log n) of n keys for
-        each step it finds, so a hole shorter than a quarter of the prompt can escape it."""
+        each step it finds, so a hole shorter than a quarter of the prompt, or than 32 blocks, can
+        escape it: `confirm` finds those where a choice rests on them."""
         blocks = len(packed) // KEY_BYTES
         if not blocks:
             return Match(0)
         words, get = memoryview(packed).cast("Q"), self._table.get
-        stride = max(16, blocks >> 2)  # equal ends farther apart are looked between
+        stride = max(32, blocks >> 2)  # equal ends farther apart are looked between
         tail = blocks - 1
         first = get(words[0] >> _SHIFT, 0) & usable
         last = get(words[tail * _WORDS] >> _SHIFT, 0) & usable
