@@ -12,7 +12,7 @@ from moonpool.kv import BlockKey
 from moonpool.messages.codec import encode
 from moonpool.messages.errors import CallerError
 from moonpool.messages.store import StatsRequest
-from moonpool.runtime import EventPublisher, Heart, ServiceContext, advertise_host, say_hello
+from moonpool.runtime import EventPublisher, Heart, ServiceContext, say_hello, start_transfer
 from moonpool.settings import SettingsError, StoreSettings
 from moonpool.transfer import TransferEngine
 from services.store.collecting import settle_for_good
@@ -60,14 +60,7 @@ async def running_node(context: Context) -> AsyncIterator[StoreNode]:
     require_memory(tier.bytes_total)
     await _require_alone(context)
     with run_folder(settings) as folder:
-        transfer = await TransferEngine.start(
-            context.id,
-            host_id=context.host_id,
-            run_dir=folder,
-            listen_host=settings.listen_host,
-            advertise_host=advertise_host(settings.advertise_host),
-            rdma_device=settings.rdma_device,
-        )
+        transfer = await start_transfer(context, folder)
         try:
             try:
                 region = transfer.allocate(tier.bytes_total)

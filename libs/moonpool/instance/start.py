@@ -34,9 +34,9 @@ from moonpool.runtime import (
     EventPublisher,
     Heart,
     ServiceContext,
-    advertise_host,
     give_up,
     say_hello,
+    start_transfer,
 )
 from moonpool.settings import SettingsError, WorkerSettings
 from moonpool.transfer.engine import TransferEngine
@@ -55,14 +55,7 @@ async def run_instance(ctx: ServiceContext[WorkerSettings]) -> None:
         engine = await loop.run_in_executor(loader, _load, ctx)
         stack.callback(engine.close)
         run_dir = stack.enter_context(_run_dir(settings.run_dir))
-        transfer = await TransferEngine.start(
-            ctx.id,
-            host_id=ctx.host_id,
-            run_dir=run_dir,
-            listen_host=settings.listen_host,
-            advertise_host=advertise_host(settings.advertise_host),
-            rdma_device=settings.rdma_device,
-        )
+        transfer = await start_transfer(ctx, run_dir)
         stack.push_async_callback(transfer.close)
         links, core = _assemble(ctx, engine, transfer, stack)
         await _serve(links, core, engine, transfer)

@@ -18,6 +18,7 @@ from moonpool.runtime.members import Members
 from moonpool.runtime.members_core import Change, ChangeKind, Member, MembersCore
 from moonpool.runtime.pulse import observe_process, publish_metrics
 from moonpool.runtime.service import give_up, run_service
+from moonpool.runtime.transfer_start import start_transfer, tls_files
 from moonpool.runtime.transfers import TransferMetrics
 
 __all__ = [
@@ -47,4 +48,6 @@ __all__ = [
     "publish_metrics",
     "run_service",
     "say_hello",
+    "start_transfer",
+    "tls_files",
 ]

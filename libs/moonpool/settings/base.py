@@ -55,6 +55,20 @@ class CommonSettings(BaseModel):
         description="RDMA adapters to use, as device, device:port or device:port:gid, with commas "
         "between; empty: all that are active, and none is needed.",
     )
+    transfer_tls_cert: str = Field(
+        "",
+        description="PEM file of our certificate, for tls on the tcp transport, with the two below; "
+        "then both sides must show one. All three empty: no tls.",
+    )
+    transfer_tls_key: str = Field("", description="PEM file of the certificate's key.")
+    transfer_tls_ca: str = Field(
+        "", description="PEM file of the authority that signs every certificate of the mesh."
+    )
+    transfer_checksum: bool = Field(
+        False,
+        description="Compare checksums of every transfer on its way, over transports that can "
+        "(shm, tcp); rdma is then not used.",
+    )
     state_file: str = Field(
         "",
         description="File that holds `starting`, `ready` or `draining`, written each second while "

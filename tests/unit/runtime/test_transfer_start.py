@@ -1,0 +1,37 @@
+"""A service's transfer engine listens, checks and encrypts as its settings say."""
+
+from pathlib import Path
+
+import pytest
+
+from moonpool.bus import MemoryBroker, MemoryBus
+from moonpool.runtime import new_context, start_transfer, tls_files
+from moonpool.settings import SettingsError, StoreSettings
+from tests.support.certificates import certificates
+
+
+def test_no_tls_is_asked_for_by_default() -> None:
+    assert tls_files(StoreSettings()) is None
+
+
+@pytest.mark.parametrize("missing", ["transfer_tls_cert", "transfer_tls_key", "transfer_tls_ca"])
+def test_half_a_wish_for_tls_stops_the_start(missing: str) -> None:
+    given = {"transfer_tls_cert": "a", "transfer_tls_key": "b", "transfer_tls_ca": "c"}
+    with pytest.raises(SettingsError, match="MOONPOOL_TRANSFER_TLS_CERT"):
+        tls_files(StoreSettings(**(given | {missing: ""})))
+
+
+async def test_a_service_with_certificates_speaks_tls(tmp_path: Path) -> None:
+    files = certificates("mesh")
+    settings = StoreSettings(
+        transfer_tls_cert=files.certificate,
+        transfer_tls_key=files.key,
+        transfer_tls_ca=files.authority,
+    )
+    context = new_context("store", settings, MemoryBus(MemoryBroker()))
+    engine = await start_transfer(context, tmp_path)
+    try:
+        assert "rdma" in engine.unavailable
+        assert {e.transport for e in engine.endpoints} == {"shm", "tcp"}
+    finally:
+        await engine.close()
