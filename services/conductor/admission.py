@@ -89,7 +89,7 @@ def late_refusal(
     late_s = choice.ttft_s - demand.slo_ttft_s
     if late_s <= 0 or not choice.prefill.trusted:
         return None
-    member, waits_s = choice.prefill.member, choice.prefill.candidate.queue_s
+    member, waits_s = choice.prefill.member, choice.prefill.wait_s
     idle = waits_s < _IDLE_S
     if idle and now_s - prefill.last_sample_s(member.id) > _PROBE_AFTER_S:
         return None

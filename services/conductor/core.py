@@ -16,6 +16,7 @@ from moonpool.messages.plan import Plan, PlanReply, PlanRequest
 from moonpool.messages.registry import Goodbye, Heartbeat, HelloReply, Registration
 from moonpool.messages.status import ConductorStatus, MemberStatus, PredictorStatus
 from services.conductor import admission
+from services.conductor.backlog import Backlogs
 from services.conductor.bandwidth import TransferPredictor
 from services.conductor.demand import Demand
 from services.conductor.fleet import INSTANCE_ROLES, OWNER_ROLES, Change, Fleet, Member
@@ -54,6 +55,7 @@ class ConductorCore:
         self.transfers = TransferPredictor()
         self.picks = Picks()
         self.senders = Senders()
+        self.backlogs = Backlogs()
         self._knowledge = Knowledge(
             self.fleet,
             self.holdings,
@@ -62,6 +64,7 @@ class ConductorCore:
             self.transfers,
             self.picks,
             self.senders,
+            self.backlogs,
         )
         chooser = make_policy(policy.scheduling, rotation, policy.balancing_threshold)
         self._scheduler = Scheduler(self._knowledge, chooser)
@@ -101,7 +104,7 @@ class ConductorCore:
         change = self._note(self.fleet.load(report, now_s))
         if member is None or member.load is not report:
             return None
-        self.picks.reported(report.id, now_s)
+        self.picks.reported(report.id, now_s, frozenset(p.tag for p in report.prompts))
         kind = member.kind
         for prefill in report.compute:
             self.prefill.learn(
@@ -153,6 +156,7 @@ class ConductorCore:
             self.holdings.end_life(owner, final=final)
             self.picks.forget(change.id)
             self.senders.forget(change.id)
+            self.backlogs.forget(change.id)
             self.prefill.forget(change.id.__eq__)
             self.steps.forget(change.id.__eq__)
             self.transfers.forget(change.id)
@@ -236,11 +240,12 @@ class ConductorCore:
         nodes = self.fleet.of_roles(("store",))
         store = choose_store(nodes, (prefill.host, decode.host), self._rotation)
         new_blocks = max(0, demand.blocks - choice.decode.have_blocks)
-        placed = Pick(request.request, now_s, 0.0, 1, new_blocks, demand.prompt_tokens)
+        due_s = now_s + choice.prefill.patience_s
+        placed = Pick(request.request, now_s, 0.0, 0.0, 1, new_blocks, demand.prompt_tokens)
         if choice.colocated:
-            placed = replace(placed, work_s=reuse.work_s)
+            placed = replace(placed, work_s=reuse.work_s, due_s=due_s)
         else:
-            self.picks.add(prefill.id, Pick(request.request, now_s, reuse.work_s))
+            self.picks.add(prefill.id, Pick(request.request, now_s, reuse.work_s, due_s))
         self.picks.add(decode.id, placed)
         for step in choice.prefill.steps:
             moved = min(step.end, reuse.blocks) - step.start
@@ -253,6 +258,7 @@ class ConductorCore:
             store=NodeId(store.id) if store else None,
             predicted_ttft_s=choice.ttft_s,
             predicted_tbt_s=choice.decode.tbt_s,
+            patience_s=choice.prefill.patience_s,
         )
 
     # -- looking in

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from services.conductor.backlog import Backlogs
 from services.conductor.bandwidth import TransferPredictor
 from services.conductor.fleet import Fleet
 from services.conductor.holdings import Holdings
@@ -21,3 +22,4 @@ class Knowledge:
     transfers: TransferPredictor
     picks: Picks
     senders: Senders
+    backlogs: Backlogs

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from services.conductor.backlog import Backlog
 from services.conductor.demand import Demand
 from services.conductor.fleet import Member
 from services.conductor.picks import Picks
@@ -15,14 +16,41 @@ _SAME_S = 1e-3  # bounds closer than this are taken as equal
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits at one prefill: as reported, less the time that passed since, and what this
+    conductor sent there that no report shows yet."""
+
+    id: str
+    backlog: Backlog | None
+    picks: Picks
+    now_s: float
+
+    def total_s(self) -> float:
+        """Seconds until all of it is done."""
+        reported_s = self.backlog.total_s(self.now_s) if self.backlog else 0.0
+        return reported_s + self.picks.pending(self.id).work_s
+
+    def ahead_s(self, due_s: float) -> float:
+        """Seconds until the turn of a prompt that is due at `due_s`."""
+        reported_s = self.backlog.ahead_s(due_s, self.now_s) if self.backlog else 0.0
+        return reported_s + self.picks.ahead_s(self.id, due_s)
+
+    def behind(self, due_s: float) -> int:
+        """Prompts whose turn comes after one due at `due_s`."""
+        reported = self.backlog.behind(due_s) if self.backlog else 0
+        return reported + self.picks.behind(self.id, due_s)
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """One instance before anybody worked out what it should load."""
 
     member: Member
     own_bit: int
     have_blocks: int  # leading blocks in its own pool
-    queue_s: float  # until it would start on this prompt
+    queue_s: float  # until it is through with all it has
     ratio: float  # slower than its kind by this factor
+    waiting: Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +60,19 @@ class PrefillOption:
     candidate: Candidate
     reuse: Reuse
     steps: list[Step]
-    ttft_s: float  # queue and work, before any hand-over to a decode
+    wait_s: float  # until its turn comes
     trusted: bool  # the prediction rests on samples
+    patience_s: float = 0.0  # when its turn is due, from now
+    price_s: float = 0.0  # the delay it puts on others
 
     @property
     def member(self) -> Member:
         return self.candidate.member
 
-
-def queue_s(member: Member, prefill: Predictor, picks: Picks, now_s: float) -> float:
-    """Seconds until `member` is through with what it has: as reported, less the time that passed
-    since, plus what this conductor sent there and no report shows yet."""
-    queued_s = 0.0
-    load = member.load
-    if load and load.queued_tokens > 0:
-        prompts = max(1, load.queued_requests)
-        tokens = load.queued_tokens / prompts
-        queued_s = prompts * prefill.seconds(member.kind, member.id, tokens, 0)
-        queued_s = max(0.0, queued_s - (now_s - member.load_at_s))
-    return queued_s + picks.pending(member.id).work_s
+    @property
+    def ttft_s(self) -> float:
+        """Wait and work, before any hand-over to a decode."""
+        return self.wait_s + self.reuse.work_s
 
 
 def prefill_options(
@@ -95,7 +117,7 @@ def _option(
     steps = sources.steps(member.id, member.host, candidate.own_bit)
     reuse = best_reuse(steps, lambda blocks: curve(blocks) * ratio)
     trusted = prefill.trusted(member.kind, *demand.split(reuse.blocks))
-    return PrefillOption(candidate, reuse, steps, candidate.queue_s + reuse.work_s, trusted)
+    return PrefillOption(candidate, reuse, steps, candidate.queue_s, trusted)
 
 
 def _curve(kind: str, demand: Demand, prefill: Predictor) -> Callable[[int], float]:

@@ -11,7 +11,7 @@ from services.conductor.fleet import Member
 from services.conductor.knowledge import Knowledge
 from services.conductor.match import Match
 from services.conductor.policies import Choice, SchedulingPolicy, View
-from services.conductor.prefills import Candidate, queue_s
+from services.conductor.prefills import Candidate, Waiting
 from services.conductor.sources import Sources
 
 __all__ = ["Choice", "Knowledge", "Outlook", "Scheduler"]
@@ -47,10 +47,12 @@ class Scheduler:
             have = lengths.get(bit, 0)
             waits_s = 0.0
             if member.role != "decode":
-                waits_s = queue_s(member, know.prefill, know.picks, now_s)
+                backlog = know.backlogs.of(member, know.prefill)
+                waiting = Waiting(member.id, backlog, know.picks, now_s)
+                waits_s = waiting.total_s()
                 if member.load and member.load.blocks_total >= demand.blocks:
                     ratio = know.prefill.ratio(member.id)
-                    candidates.append(Candidate(member, bit, have, waits_s, ratio))
+                    candidates.append(Candidate(member, bit, have, waits_s, ratio, waiting))
                 elif member.load:
                     outlook.too_small.append(member)
             if member.role != "prefill":

@@ -3,6 +3,8 @@
 Samples are what really happened since the last report: the conductor's predictors learn from them.
 """
 
+import zlib
+
 import msgspec
 
 
@@ -30,6 +32,23 @@ class StepSample(msgspec.Struct, frozen=True, array_like=True):
     seconds: float
 
 
+class QueuedPrompt(msgspec.Struct, frozen=True, array_like=True):
+    """One prompt that waits or is being computed at a prefill."""
+
+    new_tokens: int  # still to compute
+    cached_tokens: int  # before them
+    due_in_s: float  # from the report on; those due earlier come first. May be over
+    tag: int = 0  # `request_tag` of its request
+
+
+def request_tag(request: str) -> int:
+    """A short name of a request, by which a conductor knows its own plans in load reports."""
+    return zlib.crc32(request.encode())
+
+
+PROMPTS_MAX = 64  # queued prompts that a report names; of more, the last due are left out
+
+
 class LoadReport(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     epoch: str
@@ -51,3 +70,4 @@ class LoadReport(msgspec.Struct, frozen=True, omit_defaults=True):
     compute: list[ComputeSample] = []
     transfers: list[TransferSample] = []
     steps: list[StepSample] = []
+    prompts: list[QueuedPrompt] = []  # in the order of their turns

@@ -37,6 +37,8 @@ class Plan(msgspec.Struct, frozen=True):
     store: NodeId | None = None  # where finished blocks go; None: no node can take them
     predicted_ttft_s: float = 0.0
     predicted_tbt_s: float = 0.0
+    # The prefill computes prompts in the order in which they are due: this long after each came.
+    patience_s: float = 0.0
 
 
 class PlanReply(msgspec.Struct, frozen=True):

@@ -72,7 +72,7 @@ class View:
         """The candidate with a reuse that a policy worked out."""
         new, cached = self.demand.split(reuse.blocks)
         trusted = self.know.prefill.trusted(candidate.member.kind, new, cached)
-        return PrefillOption(candidate, reuse, steps, candidate.queue_s + reuse.work_s, trusted)
+        return PrefillOption(candidate, reuse, steps, candidate.queue_s, trusted)
 
     def pair(self, prefill: PrefillOption, decode: DecodeOption) -> Choice:
         """Both together: what the hand-over takes, and what all of it costs in seconds."""
@@ -86,7 +86,7 @@ class View:
             # Layers leave as they are made: only what the work does not cover is waited for.
             latency_s = seconds(source.id, target.id, "hbm", near, 0)
             handoff_s = max(latency_s, moved_s - prefill.reuse.work_s)
-        cost_s = prefill.ttft_s + handoff_s + HORIZON_TOKENS * decode.tbt_s
+        cost_s = prefill.ttft_s + prefill.price_s + handoff_s + HORIZON_TOKENS * decode.tbt_s
         return Choice(prefill, decode, handoff_s, cost_s)
 
 

@@ -1,0 +1,1 @@
+"""The serving simulator: the conductor's own core on virtual time, around modelled machines."""
