@@ -23,9 +23,9 @@ from moonpool.transfer import (
     TransferTimeout,
 )
 from tests.contract.transfer_wiring import (
+    ACROSS,
     HOSTS,
     PATIENCE,
-    WIRINGS,
     array,
     fill,
     make_child,
@@ -39,7 +39,7 @@ from tests.support.until import until
 MIB = 1 << 20
 
 
-@pytest.fixture(params=WIRINGS)
+@pytest.fixture(params=ACROSS)
 def wiring(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

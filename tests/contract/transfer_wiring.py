@@ -27,8 +27,10 @@ from tests.support.certificates import certificates
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_VM = "VM_RANK" in os.environ  # in tests/rdma/vm.sh, where two adapters are, and time is slow
-WIRINGS = ("rdma",) if IN_VM else ("shm", "tcp4", "tcp6")
+ACROSS = ("rdma",) if IN_VM else ("shm", "tcp4", "tcp6")  # from process to process
+WIRINGS = ("rdma",) if IN_VM else ("memory", *ACROSS)
 HOSTS = {
+    "memory": "127.0.0.1",
     "shm": "127.0.0.1",
     "tcp4": "127.0.0.1",
     "tcp6": "::1",

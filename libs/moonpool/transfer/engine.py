@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path as FilePath
 from typing import Self
@@ -29,6 +29,7 @@ from moonpool.transfer.slices import Slice, cut, one
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls, TlsFiles
 from moonpool.transfer.transports.base import Path, Surroundings, Transport, TransportUnavailable
+from moonpool.transfer.transports.memory import MemoryTransport
 from moonpool.transfer.transports.rdma import RdmaTransport
 from moonpool.transfer.transports.shm import ShmTransport
 from moonpool.transfer.transports.tcp import TcpTransport
@@ -41,7 +42,8 @@ JOBS_MAX = 65_536  # slices under way in one engine
 TRIES_PER_PATH = 2
 COLLISIONS_MAX = 32
 ONE_SIDED = {"rdma"}  # the owner's processor never sees the bytes, so it vouches for none
-KINDS: dict[str, type[ShmTransport] | type[RdmaTransport] | type[TcpTransport]] = {
+KINDS: dict[str, Callable[[Surroundings], Transport]] = {
+    "memory": MemoryTransport,
     "shm": ShmTransport,
     "rdma": RdmaTransport,
     "tcp": TcpTransport,

@@ -10,12 +10,13 @@ import heapq
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from moonpool.messages.segments import Endpoint, RegionGrant
-from moonpool.transfer.errors import BadTransfer, RegionClosed, TransferTimeout
+from moonpool.transfer.errors import BadTransfer, GrantRefused, RegionClosed, TransferTimeout
 from moonpool.transfer.memory import Memory
 from moonpool.transfer.slices import Column
 from moonpool.transfer.wire import KEY_BYTES, refused
@@ -112,7 +113,7 @@ class RegionTable:
         self.host_id = host_id
         self.endpoints: list[Endpoint] = []
         self.notifiers: list[Notifier] = []  # of transports whose peers do without us
-        self.refusals = 0
+        self.refused: Counter[str] = Counter()  # by reason
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._regions: dict[int, LocalRegion] = {}
@@ -179,7 +180,7 @@ class RegionTable:
         with self._lock:
             region, issued = self._valid(region_id, key)
             if offset < issued.offset or offset + length > issued.offset + issued.length:
-                raise self._refuse("bounds")
+                raise self.refuse("bounds")
             return region, issued.rights
 
     def enter(
@@ -196,9 +197,9 @@ class RegionTable:
         with self._lock:
             region, issued = self._valid(region_id, key)
             if right not in issued.rights:
-                raise self._refuse("rights")
+                raise self.refuse("rights")
             if not _inside(issued.offset, issued.offset + issued.length, offsets, lengths):
-                raise self._refuse("bounds")
+                raise self.refuse("bounds")
             held = Pass(region, key, cut)
             region.inside.add(held)
             if isinstance(offsets, list):
@@ -274,13 +275,14 @@ class RegionTable:
         region = self._regions.get(region_id)
         issued = region.issued.get(key) if region else None
         if region is None or issued is None:
-            raise self._refuse("unknown")
+            raise self.refuse("unknown")
         if issued.expires_unix_s and issued.expires_unix_s <= time.time():
-            raise self._refuse("expired")
+            raise self.refuse("expired")
         return region, issued
 
-    def _refuse(self, reason: str) -> Exception:
-        self.refusals += 1
+    def refuse(self, reason: str) -> GrantRefused:
+        """The refusal, counted."""
+        self.refused[reason] += 1
         return refused(self.name, reason)
 
     def stats(self) -> dict[str, float]:
@@ -289,7 +291,8 @@ class RegionTable:
                 "regions": len(self._regions),
                 "registered_bytes": sum(r.length for r in self._regions.values()),
                 "grants": sum(len(r.issued) for r in self._regions.values()),
-                "refusals": self.refusals,
+                "refusals": self.refused.total(),
+                **{f"refusals.{reason}": count for reason, count in dict(self.refused).items()},
                 "transfers_inside": sum(len(r.inside) for r in self._regions.values()),
             }
 

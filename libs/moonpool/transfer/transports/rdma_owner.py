@@ -109,7 +109,7 @@ class RdmaOwner:
         status = Status.OK if known else Status.EPOCH
         peer.control.send_raw(pack_hello(self._table.epoch, status))
         if not known:
-            self._table.refusals += 1
+            self._table.refuse("epoch")
         return known
 
     def _connect(self, peer: _Peer) -> bool:

@@ -100,7 +100,7 @@ class ShmOwner:
             status = Status.OK if peer.greeted else Status.EPOCH
             self._send(peer, pack_hello(self._table.epoch, status))
             if not peer.greeted:
-                self._table.refusals += 1
+                self._table.refuse("epoch")
             return
         message = unpack(data)
         if message.kind is Kind.ATTACH:

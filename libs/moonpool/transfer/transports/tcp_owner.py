@@ -170,7 +170,7 @@ class TcpServer:
         known = epoch == self._table.epoch
         sock.sendall(pack_hello(self._table.epoch, Status.OK if known else Status.EPOCH))
         if not known:
-            self._table.refusals += 1
+            self._table.refuse("epoch")
         return known
 
     def _one_frame(self, sock: socket.socket, scratch: _Scratch) -> bool:
