@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from moonpool.messages.segments import Endpoint
 from moonpool.transfer import BadTransfer, TransferEngine
+from moonpool.transfer.resting import REST_MAX_S, Rest
 from moonpool.transfer.transports.rdma_choice import Choice, Gid, GidKind, best_gid, parse_choices
 from moonpool.transfer.transports.rdma_grants import Grants
-from moonpool.transfer.transports.rdma_patience import REST_MAX_S, Patience, Rest
+from moonpool.transfer.transports.rdma_patience import Patience
 from moonpool.transfer.transports.rdma_pool import LinkPool
 from moonpool.transfer.transports.rdma_wire import (
     MESSAGE_BYTES_MAX,

@@ -17,6 +17,7 @@ from moonpool.transfer.base import Op
 from moonpool.transfer.errors import PeerLost, TransferBusy
 from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.lanes import Lanes
+from moonpool.transfer.resting import Rest
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.transports.base import Reporter
 from moonpool.transfer.transports.rdma_chain import Chain
@@ -24,7 +25,7 @@ from moonpool.transfer.transports.rdma_control import Control
 from moonpool.transfer.transports.rdma_device import Device
 from moonpool.transfer.transports.rdma_grants import Grants, ask_of
 from moonpool.transfer.transports.rdma_link import QUEUES, Link, LinkBroken, LinkRefused
-from moonpool.transfer.transports.rdma_patience import Patience, Rest
+from moonpool.transfer.transports.rdma_patience import Patience
 from moonpool.transfer.transports.rdma_pool import LinkPool
 from moonpool.transfer.transports.rdma_wire import Ask, Granted, Withdrawn
 from moonpool.transfer.wire import BadFrame, Status, error_of, refused

@@ -1,12 +1,10 @@
-"""How long to look for completions before sleeping, and how long to leave a bad path alone."""
+"""How long to look for completions before sleeping."""
 
 import time
 from collections.abc import Callable
 
 LOOK_MIN_S = 5e-6
 LOOK_MAX_S = 200e-6
-REST_MIN_S = 0.5
-REST_MAX_S = 30.0
 
 
 class Patience:
@@ -26,22 +24,3 @@ class Patience:
                 return True
         self.look_s = max(self.look_s / 2, LOOK_MIN_S)
         return False
-
-
-class Rest:
-    """A path that failed is left alone for a while, longer each time, then tried again."""
-
-    def __init__(self) -> None:
-        self._until_s = 0.0
-        self._next_s = REST_MIN_S
-
-    def now(self, now_s: float) -> bool:
-        return now_s < self._until_s
-
-    def failed(self, now_s: float) -> None:
-        self._until_s = now_s + self._next_s
-        self._next_s = min(self._next_s * 2, REST_MAX_S)
-
-    def worked(self) -> None:
-        self._until_s = 0.0
-        self._next_s = REST_MIN_S

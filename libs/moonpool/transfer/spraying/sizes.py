@@ -1,0 +1,15 @@
+"""How finely a transfer is cut when several ways carry it. Pure."""
+
+SLICE_BYTES_MIN = 64 << 10
+SLICE_BYTES_MAX = 8 << 20
+SLICES_PER_WAY = 32  # what the ways end with is then at most a thirty-second part apart
+
+
+def slice_bytes(payload_bytes: int, ways: int) -> int:
+    """The smallest slices for small transfers, growing with the transfer; all there is for one
+    way."""
+    if ways <= 1:
+        return SLICE_BYTES_MAX
+    wanted = payload_bytes // (ways * SLICES_PER_WAY)
+    whole = wanted // SLICE_BYTES_MIN * SLICE_BYTES_MIN
+    return min(max(whole, SLICE_BYTES_MIN), SLICE_BYTES_MAX)
