@@ -4,7 +4,7 @@ All of it runs on one event loop; only checksums are compared in threads.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import NoReturn
 
@@ -56,6 +56,7 @@ RUN_BLOCKS_MAX = 1 << 20
 LOADING_MAX_S = 5.0  # longest wait of one get for lower tiers
 ERASED_MAX_S = 2.0  # of one removal
 ROOM_MAX_S = 1.0  # and of one put, for what must sink first
+SAVED_MAX_S = 2.0  # for a hard pin to be written down
 TICK_S = 0.1
 CHECK_OBJECTS_MAX = 20_000  # above, all invariants at once would hold the loop for too long
 CHECK_EVERY_S = 10.0
@@ -74,6 +75,7 @@ class StoreNode:
     ) -> None:
         self.core = core
         self.drained = asyncio.Event()  # somebody asked us to drain
+        self.wait_saved: Callable[[float], Awaitable[bool]] = _nothing_to_save
         self._clock = clock
         self._on_changes = on_changes
         self._reply_max_bytes = reply_max_bytes
@@ -196,6 +198,8 @@ class StoreNode:
             request.tenant, keys, request.kind, request.ttl_s, now_s, request.replicas
         )
         self._settle()
+        if request.kind != "soft":
+            await self.wait_saved(SAVED_MAX_S)  # what is not written down in time is so later
         return PinReply(results)
 
     async def stats(self, request: StatsRequest) -> StatsReply:
@@ -324,6 +328,10 @@ class StoreNode:
                 stored, removed = changes.take()
                 self.listing.changed(name, stored, removed)
                 self._on_changes(name, stored, removed)
+
+
+async def _nothing_to_save(wait_s: float) -> bool:
+    return True
 
 
 def _hint_of(run_blocks: int) -> BlockHint:

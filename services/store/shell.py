@@ -11,6 +11,7 @@ from moonpool.cache import make_policy
 from moonpool.kv import BlockKey
 from moonpool.messages.codec import encode
 from moonpool.messages.errors import CallerError
+from moonpool.messages.quota import pins_bucket, quotas_bucket
 from moonpool.messages.store import StatsRequest
 from moonpool.runtime import EventPublisher, Heart, ServiceContext, say_hello, start_transfer
 from moonpool.settings import SettingsError, StoreSettings
@@ -23,12 +24,14 @@ from services.store.lower import Lower, make_lower
 from services.store.memory import TooLittleMemory, require_memory
 from services.store.node import StoreNode
 from services.store.report import Reporter
+from services.store.rules import Rules
 from services.store.tiers import DramTier
 
 PROBE_S = 1.0
 DRAIN_MAX_S = 60.0  # readers get so long after a drain before the node leaves anyway
 DRAIN_LOOK_S = 0.1
 RECORDS_MANY = 10_000  # so many found at a start are worth hiding from the garbage collector
+RULES_MAX_S = 2.0  # for quotas and pins, before the node serves
 SINK_MAX_S = 3.0  # for what lower tiers can still take before the node leaves
 
 Context = ServiceContext[StoreSettings]
@@ -105,6 +108,10 @@ async def _on_the_bus(
 ) -> AsyncIterator[None]:
     """Endpoints, heartbeat and reports. Leaving says goodbye first, so that nobody comes any more,
     and closes the endpoints last."""
+    rules = make_rules(context, node)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(RULES_MAX_S):
+            await rules.read()
     registration = context.registration(transfer.endpoints)
     endpoints = [*node_endpoints(node, context.subjects, context.id), events.endpoint()]
     service = await context.serve(endpoints, {"host_id": context.host_id})
@@ -125,6 +132,7 @@ async def _on_the_bus(
             tasks = [
                 group.create_task(node.keep(), name="store: time"),
                 group.create_task(node.mover.run(), name="store: tiers"),
+                group.create_task(rules.run(), name="store: rules"),
                 group.create_task(Reporter(context, node.core).run(), name="store: reports"),
                 group.create_task(node.listing.run(context.clock), name="store: names"),
                 group.create_task(_tell_draining(node, heart), name="store: drain"),
@@ -139,6 +147,15 @@ async def _on_the_bus(
                     task.cancel()
     finally:
         await service.close()
+
+
+def make_rules(context: Context, node: StoreNode) -> Rules:
+    """Quotas and pins of the mesh, for this node."""
+    mesh = context.settings.mesh.replace(".", "_")
+    quotas, pins = (context.bus.bucket(name(mesh)) for name in (quotas_bucket, pins_bucket))
+    rules = Rules(node.core, quotas, pins, context.clock)
+    node.wait_saved = rules.wait_saved
+    return rules
 
 
 def make_core(settings: StoreSettings, lower: Sequence[Lower] = ()) -> StoreCore:

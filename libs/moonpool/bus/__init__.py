@@ -5,7 +5,7 @@ the shells of services and by shared runtime; cores never see it. It carries byt
 message kinds, and no bulk data: that is the transfer library's.
 """
 
-from moonpool.bus.base import Bus, Callback, Endpoint, Handler, Service, Subscription
+from moonpool.bus.base import Bucket, Bus, Callback, Endpoint, Handler, Service, Subscription
 from moonpool.bus.errors import (
     BusClosed,
     BusUnavailable,
@@ -18,6 +18,7 @@ from moonpool.bus.nats import NatsBus
 from moonpool.bus.nats_link import without_password
 
 __all__ = [
+    "Bucket",
     "Bus",
     "BusClosed",
     "BusUnavailable",

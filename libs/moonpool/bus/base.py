@@ -39,6 +39,27 @@ class Service(Protocol):
     def stats(self) -> dict[str, int]: ...
 
 
+class Bucket(Protocol):
+    """Named values that outlive every process of a mesh. Keys hold letters, digits, `-`, `_` and
+    dots. Every method raises BusUnavailable while the servers do not answer, PeerError when they
+    refuse."""
+
+    async def put(self, key: str, value: bytes) -> None:
+        """Acknowledged: durable."""
+
+    async def delete(self, key: str) -> None:
+        """No error when it is not there."""
+
+    async def get(self, key: str) -> bytes | None: ...
+
+    async def entries(self) -> dict[str, bytes]:
+        """All of them."""
+
+    async def watch(self, on_change: Callable[[str], None]) -> Subscription:
+        """Calls back with each key that changes from now on; what changes while there is no
+        connection is not told, so read `entries` again now and then."""
+
+
 class Bus(Protocol):
     @property
     def payload_max_bytes(self) -> int:
@@ -78,6 +99,9 @@ class Bus(Protocol):
 
     async def publish_durable(self, subject: str, payload: bytes, timeout_s: float) -> None:
         """Acknowledged by the stream. Raises RequestTimeout or NoResponder."""
+
+    def bucket(self, name: str) -> Bucket:
+        """Letters, digits, `-` and `_`. Made when it is first used."""
 
     async def close(self) -> None:
         """Closes services, then subscriptions, then the connection. Idempotent."""

@@ -1,7 +1,7 @@
 """The bus within one process: the same promises without a server, for tests and simulations."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -48,6 +48,7 @@ class MemoryBroker:
         self.pumps: dict[Pump, str] = {}
         self.desks: dict[Desk[Ticket], str] = {}
         self.streams: dict[str, _Stream] = {}
+        self.buckets: dict[str, dict[str, bytes]] = {}
         self._turn = count()
 
     def deliver(self, subject: str, payload: bytes) -> int:
@@ -103,6 +104,35 @@ class MemorySubscription:
 
     def stats(self) -> dict[str, int]:
         return self._pump.stats()
+
+
+class MemoryBucket:
+    """A `Bucket`, kept by the broker."""
+
+    def __init__(self, bus: "MemoryBus", name: str) -> None:
+        self._bus = bus
+        self._before = f"$KV.{name}."
+        self._values = bus.broker.buckets.setdefault(name, {})
+
+    async def put(self, key: str, value: bytes) -> None:
+        self._values[key] = value
+        await self._bus.publish(f"{self._before}{key}", value)
+
+    async def delete(self, key: str) -> None:
+        self._values.pop(key, None)
+        await self._bus.publish(f"{self._before}{key}", b"")
+
+    async def get(self, key: str) -> bytes | None:
+        return self._values.get(key)
+
+    async def entries(self) -> dict[str, bytes]:
+        return dict(self._values)
+
+    async def watch(self, on_change: Callable[[str], None]) -> MemorySubscription:
+        async def hear(subject: str, _: bytes) -> None:
+            on_change(subject.removeprefix(self._before))
+
+        return await self._bus.subscribe(f"{self._before}>", hear)
 
 
 class MemoryService:
@@ -229,6 +259,9 @@ class MemoryBus:
             raise NoResponder(subject)
         self.broker.deliver(subject, payload)
         await asyncio.sleep(0)
+
+    def bucket(self, name: str) -> "MemoryBucket":
+        return MemoryBucket(self, name)
 
     async def close(self) -> None:
         if self._closed:

@@ -24,6 +24,7 @@ from moonpool.bus.errors import (
     PayloadTooLarge,
     RequestTimeout,
 )
+from moonpool.bus.nats_bucket import NatsBucket
 from moonpool.bus.nats_link import Attachment, NatsLink
 from moonpool.bus.nats_service import (
     ERROR_CODE,
@@ -193,6 +194,9 @@ class NatsBus:
             raise PeerError(f"JetStream refused {subject}: {error}") from error
         except (nats.errors.ConnectionClosedError, nats.errors.OutboundBufferLimitError) as error:
             raise BusUnavailable(f"not connected: {error}") from error
+
+    def bucket(self, name: str) -> NatsBucket:
+        return NatsBucket(name, self._open_client, self.subscribe)
 
     async def close(self) -> None:
         """Closes services, then subscriptions, then the connection. Idempotent."""

@@ -59,6 +59,9 @@ class ScriptedVault:
         target[:] = bytes(SIZE)
         return bytes(8)
 
+    def sync(self) -> None:
+        pass
+
     def erase(self, item: Item) -> None:
         self._maybe()
 
