@@ -16,9 +16,10 @@ from services.cli.verbs import (
     up,
     verify,
     version,
+    where,
 )
 
-VERBS = (up, down, status, chat, models, tail, store, simulate, verify, version)
+VERBS = (up, down, status, chat, models, tail, store, simulate, verify, where, version)
 DESCRIPTION = "LLM serving with the KVCache at the centre: run a mesh here, or talk to one."
 EPILOG = """\
 examples:

@@ -233,6 +233,10 @@ class Holdings:
         """Owner and tier of everybody who can be chosen and holds `key`."""
         return self.index.where(key, self.usable_mask())
 
+    def masks(self, keys: bytes) -> list[int]:
+        """Per key, the bits of everybody who can be chosen and holds it."""
+        return self.index.masks(keys, self.usable_mask())
+
     def bit(self, owner: OwnerId, tier: str) -> int:
         """The bit of a place that counts, 0 when there is none."""
         stream = self._streams.get(owner)

@@ -160,6 +160,11 @@ class BlockIndex:
         mask = self._table.get(_heads(key)[0], 0) & usable
         return [(place.owner, place.tier) for place in self.places.of(mask)]
 
+    def masks(self, packed: bytes, usable: int) -> list[int]:
+        """Per key, the bits of those among `usable` who hold it."""
+        get = self._table.get
+        return [get(key, 0) & usable for key in _heads(packed)]
+
     def blocks_by_tier(self) -> dict[str, int]:
         """Replicas per tier, over living places."""
         counts: dict[str, int] = {}

@@ -12,6 +12,7 @@ from moonpool.messages.load import LoadReport
 from moonpool.messages.plan import PlanRequest
 from moonpool.messages.registry import Goodbye, Heartbeat, Registration
 from moonpool.messages.status import StatusRequest
+from moonpool.messages.where import WhereRequest
 from moonpool.runtime import Heart, ServiceContext
 from moonpool.settings import ConductorSettings
 from moonpool.telemetry import names
@@ -21,6 +22,7 @@ from services.conductor.fleet import OWNER_ROLES, Change
 from services.conductor.gauges import Gauges
 from services.conductor.holdings import StreamState
 from services.conductor.prober import Prober
+from services.conductor.where import where
 
 QUEUE_GROUP = "conductor"
 WARM_UP_S = 1.25  # a little over one heartbeat: then everybody who lives has been heard
@@ -83,6 +85,7 @@ class Conductor:
         return [
             Endpoint("plan", subjects.plan, self._on_plan, QUEUE_GROUP),
             Endpoint("hello", subjects.hello, self._on_hello, QUEUE_GROUP),
+            Endpoint("where", subjects.where, self._on_where, QUEUE_GROUP),
             Endpoint("status", subjects.conductor_status, self._on_status, QUEUE_GROUP),
         ]
 
@@ -148,6 +151,10 @@ class Conductor:
         now_s = self._clock.now()
         uptime_s = now_s - self._context.started_s
         return encode(self.core.status(self._context.id, uptime_s, now_s))
+
+    async def _on_where(self, payload: bytes) -> bytes:
+        request = decode(payload, WhereRequest)
+        return encode(where(request, self.core.fleet, self.core.holdings, self._context.id))
 
     # -- what time brings
 

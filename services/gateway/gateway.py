@@ -34,6 +34,21 @@ Prompt = tuple[NDArray[np.int32], tuple[BlockKey, ...]]  # tokens, keys of the f
 
 
 @dataclass(frozen=True, slots=True)
+class ReadPrompt:
+    """A prompt as tokens and blocks."""
+
+    record: ModelRecord
+    text: TextModel
+    root: bytes
+    tokens: NDArray[np.int32]
+    keys: tuple[BlockKey, ...]  # of the full blocks
+
+    @property
+    def block_tokens(self) -> int:
+        return self.record.block_tokens
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """A request that is understood, and may be sent."""
 
@@ -110,24 +125,21 @@ class Gateway:
             raise Refused(f"{RUNNING_MAX} requests run already", code="busy", retry_after_s=1.0)
 
     async def prepare(self, body: CommonBody, account: Account) -> Prepared:
-        """Tokenizes and names the blocks. Raises ApiError."""
-        text, record = self._find(body.model)
+        """What the request means to the mesh. Raises ApiError."""
         settings = self.context.settings
         tenant = TenantId(account.tenant)
-        salt = isolation_salt(self._secret, tenant, body.cache_salt or "")
-        root = chain_root(record.fingerprint, salt)
-        make = partial(_make_prompt, body, text, root, record.block_tokens)
-        tokens, keys = await self.tokenizing.run(make, _chars(body))
+        read = await self.read_prompt(body, tenant)
+        record, text, tokens = read.record, read.text, read.tokens
         account.prompt_tokens = len(tokens)
         job = Job(
             request=_request_id(body),
             tenant=tenant,
             model=record.model,
             fingerprint=record.fingerprint,
-            root=root,
+            root=read.root,
             block_tokens=record.block_tokens,
             prompt=tokens,
-            keys=keys,
+            keys=read.keys,
             sampling=sampling_of(
                 body, len(tokens), record.context_tokens, fallback_seed=secrets.randbits(63)
             ),
@@ -138,6 +150,15 @@ class Gateway:
             attempts_max=settings.attempts_max,
         )
         return Prepared(body, job, text, limits)
+
+    async def read_prompt(self, body: CommonBody, tenant: TenantId) -> ReadPrompt:
+        """Tokenizes and names the blocks, as this tenant's. Raises ApiError."""
+        text, record = self._find(body.model)
+        salt = isolation_salt(self._secret, tenant, body.cache_salt or "")
+        root = chain_root(record.fingerprint, salt)
+        make = partial(_make_prompt, body, text, root, record.block_tokens)
+        tokens, keys = await self.tokenizing.run(make, _chars(body))
+        return ReadPrompt(record, text, root, tokens, keys)
 
     def ended(self, account: Account) -> None:
         """Counts and audits a request at its end."""

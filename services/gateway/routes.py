@@ -12,6 +12,7 @@ from services.gateway.core.errors import ApiError, BadInput, Internal, NotFound
 from services.gateway.core.fields import ChatBody, CommonBody, CompletionBody
 from services.gateway.exchange import Exchange
 from services.gateway.gateway import Gateway
+from services.gateway.where import add_where
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -26,6 +27,7 @@ def create_app(gateway: Gateway) -> FastAPI:
     )
     _answering(app, gateway)
     _models(app, gateway)
+    add_where(app, gateway)
     _probes(app, gateway)
     _errors(app)
     return app

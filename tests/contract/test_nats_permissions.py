@@ -74,6 +74,7 @@ SPEAKS = {
         SUBJECTS.decode("decode-1", "reserve"),
         SUBJECTS.audit("public", "request_end"),
         SUBJECTS.metrics("gateway", "g"),
+        SUBJECTS.where,
     ],
     "conductor": [SUBJECTS.kv_snapshot("store-1"), SUBJECTS.metrics("conductor", "c")],
     "prefill": [
@@ -89,7 +90,14 @@ SPEAKS = {
     "store": [SUBJECTS.hello, SUBJECTS.kv_events("s"), SUBJECTS.load("s")],
     "exporter": [SUBJECTS.metrics("exporter", "e")],
     "observer": [],
-    "operator": ["$SRV.PING", SUBJECTS.conductor_status, SUBJECTS.store("s", "drain")],
+    "operator": [
+        "$SRV.PING",
+        SUBJECTS.conductor_status,
+        SUBJECTS.where,
+        SUBJECTS.advise,
+        SUBJECTS.role("c"),
+        SUBJECTS.store("s", "drain"),
+    ],
 }
 MUTE = {
     "gateway": [SUBJECTS.kv_events("s"), SUBJECTS.store("s", "remove"), SUBJECTS.tokens("r")],

@@ -5,6 +5,7 @@ It never moves bytes, reads a clock or talks to anybody.
 """
 
 from moonpool.kv.fingerprint import Fingerprint, ModelIdentity
+from moonpool.kv.foreign import foreign_root
 from moonpool.kv.keys import (
     KEY_BYTES,
     BlockKey,
@@ -30,6 +31,7 @@ __all__ = [
     "PrefixIndex",
     "block_keys",
     "chain_root",
+    "foreign_root",
     "isolation_salt",
     "next_key",
     "pack_keys",

@@ -7,9 +7,19 @@ forgery: who may write at all is a matter of grants. A packed array of little-en
 import sys
 from array import array
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 CHECKSUM_BYTES = 8
+
+
+def checksum_of(*pieces: bytes | memoryview) -> bytes:
+    """The checksum of one chunk that lies in several pieces."""
+    if len(pieces) == 1:
+        return xxh3_64_intdigest(pieces[0]).to_bytes(CHECKSUM_BYTES, "little")
+    state = xxh3_64()
+    for piece in pieces:
+        state.update(piece)
+    return state.intdigest().to_bytes(CHECKSUM_BYTES, "little")
 
 
 def chunk_checksums(view: memoryview, chunk_bytes: int) -> bytes:

@@ -16,6 +16,14 @@ class Subjects:
         return f"{self.prefix}.conductor.status"
 
     @property
+    def where(self) -> str:
+        return f"{self.prefix}.conductor.where"
+
+    @property
+    def advise(self) -> str:
+        return f"{self.prefix}.conductor.advise"
+
+    @property
     def hello(self) -> str:
         return f"{self.prefix}.registry.hello"
 
@@ -34,6 +42,9 @@ class Subjects:
     def decode(self, instance: str, verb: str) -> str:
         """verb: reserve, start, cancel, ping"""
         return f"{self.prefix}.decode.{instance}.{verb}"
+
+    def role(self, instance: str) -> str:
+        return f"{self.prefix}.instance.{instance}.role"
 
     def tokens(self, request: str) -> str:
         return f"{self.prefix}.tokens.{request}"
