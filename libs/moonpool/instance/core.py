@@ -94,12 +94,10 @@ class InstanceCore:
         seq.phase = Phase.RUNNING
 
     def admit(self, now_s: float) -> list[Sequence]:
-        """Gives blocks to waiting prompts, in order, as long as there are any. The caller finds out
+        """Gives blocks to waiting prompts, in turn, as long as there are any. The caller finds out
         what it can fetch for each and then calls `ready`."""
         admitted = []
-        for seq in list(self._all.values()):
-            if seq.phase is not Phase.QUEUED:
-                continue
+        for seq in self.in_turn(Phase.QUEUED):
             if self.in_phase(Phase.LOADING, Phase.PREFILL) >= self.limits.sequences_max:
                 break
             if seq.decodes_here and self.decoding() >= self.limits.sequences_max:
@@ -193,8 +191,8 @@ class InstanceCore:
         ]
         budget = max(self.limits.chunk_tokens - len(work), self.limits.block_tokens)
         decoding = bool(work)
-        for seq in self._all.values():
-            if seq.phase is not Phase.PREFILL or (decoding and not seq.loaded):
+        for seq in self.in_turn(Phase.PREFILL):
+            if decoding and not seq.loaded:
                 continue
             count = self._chunk(seq, budget)
             if count == 0:
@@ -238,6 +236,12 @@ class InstanceCore:
 
     def in_phase(self, *phases: Phase) -> int:
         return sum(1 for seq in self._all.values() if seq.phase in phases)
+
+    def in_turn(self, *phases: Phase) -> list[Sequence]:
+        """Prompts in these phases, who is due first first; of equals the one that came first."""
+        return sorted(
+            (seq for seq in self._all.values() if seq.phase in phases), key=lambda seq: seq.due_s
+        )
 
     def decoding(self) -> int:
         """Decode places taken: running, reserved, and prompts that will decode here."""

@@ -206,6 +206,7 @@ class Doors:
             sampling=request.sampling,
             deadline_s=self._links.ctx.clock.now() + request.deadline_s,
             store=request.plan.store,
+            patience_s=max(0.0, request.plan.patience_s),
             decodes_here=request.reservation is None,
         )
         seq.set_tokens(tokens, min(request.sampling.max_tokens, 4096) + 1)

@@ -6,7 +6,7 @@ from moonpool.instance.links import Links
 from moonpool.instance.reads import PoolReads
 from moonpool.instance.sequence import Phase
 from moonpool.messages.codec import encode
-from moonpool.messages.load import LoadReport
+from moonpool.messages.load import PROMPTS_MAX, LoadReport, QueuedPrompt, request_tag
 from moonpool.runtime import TransferMetrics
 from moonpool.telemetry import names
 
@@ -62,7 +62,22 @@ class Reporter:
             compute=compute,
             transfers=transfers,
             steps=steps,
+            prompts=self._prompts(),
         )
+
+    def _prompts(self) -> list[QueuedPrompt]:
+        """What waits or is being computed, in turn."""
+        now_s = self._links.ctx.clock.now()
+        waiting = self._core.in_turn(Phase.QUEUED, Phase.LOADING, Phase.PREFILL)
+        return [
+            QueuedPrompt(
+                seq.prompt_tokens - seq.computed,
+                seq.computed,
+                seq.due_s - now_s,
+                request_tag(seq.request),
+            )
+            for seq in waiting[:PROMPTS_MAX]
+        ]
 
     def _show(self, report: LoadReport) -> None:
         self._queue_depth.set(report.queued_requests)

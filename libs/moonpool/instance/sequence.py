@@ -56,6 +56,7 @@ class Sequence:
     in_step: bool = False
     quarantined: bool = False  # its remote writer may still write: see InstanceCore.expire
     queued_at_s: float = 0.0
+    patience_s: float = 0.0  # its turn among prompts is due this long after it was queued
     started_at_s: float = 0.0  # first step
     _tokens: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     _length: int = 0
@@ -79,6 +80,12 @@ class Sequence:
     def next_index(self) -> int:
         """Index in the whole output of the token that comes next."""
         return self._length - self.output_start
+
+    @property
+    def due_s(self) -> float:
+        """Prompts are computed in this order. Fixed at the door: who comes later and is due later
+        never gets ahead, so nobody starves."""
+        return self.queued_at_s + self.patience_s
 
     def append(self, token: int) -> None:
         if self._length == len(self._tokens):

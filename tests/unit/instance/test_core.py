@@ -8,7 +8,7 @@ from moonpool.engine.base import Sampled, StepResult
 from moonpool.instance.core import InstanceCore, Limits, Work
 from moonpool.instance.effects import BlockFilled, Effect, Emit, Ended, HandOver
 from moonpool.instance.errors import QueueFull
-from moonpool.instance.sequence import Sequence
+from moonpool.instance.sequence import Phase, Sequence
 from moonpool.kv import BlockPool, block_keys
 from moonpool.messages import CapacityError, RequestId, TenantId
 from moonpool.messages.sampling import SamplingParams
@@ -94,6 +94,35 @@ def test_short_prompts_share_a_step() -> None:
     work, effects = step(core)
     assert [w.count for w in work] == [20, 20, 20]
     assert len(emitted(effects)) == 3
+
+
+def test_prompts_run_in_the_order_in_which_they_are_due_even_between_chunks() -> None:
+    core = make_core(sequences_max=8)
+    long, short, patient = (
+        make_sequence(name, tokens)
+        for name, tokens in (("long", 256), ("short", 64), ("patient", 64))
+    )
+    long.patience_s, short.patience_s, patient.patience_s = 8.0, 2.0, 20.0
+    core.submit(long, 0.0)
+    core.submit(patient, 0.0)
+    assert [w.sequence for w in step(core, now_s=0.0)[0]] == [long]
+    core.submit(short, 1.0)
+    order = []
+    while core.in_turn(Phase.PREFILL, Phase.QUEUED):
+        work, _ = step(core, now_s=1.0)
+        order += [w.sequence.request for w in work]
+    assert list(dict.fromkeys(order)) == ["short", "long", "patient"]
+
+
+def test_whoever_came_before_is_overtaken_only_until_its_turn_is_due() -> None:
+    core = make_core()
+    long = make_sequence("long", 256)
+    long.patience_s = 5.0
+    core.submit(long, 0.0)
+    late = make_sequence("late", 64)
+    late.patience_s = 1.0
+    core.submit(late, 4.5)
+    assert [w.sequence for w in step(core, now_s=4.5)[0]] == [long]
 
 
 def test_a_cached_prefix_is_reused_but_the_last_token_is_always_computed() -> None:
