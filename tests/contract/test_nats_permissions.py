@@ -199,3 +199,24 @@ async def test_nobody_comes_in_without_a_password(server: NatsServer) -> None:
         assert await reader.readline() == b"-ERR 'Authorization Violation'\r\n"
         writer.close()
         await writer.wait_closed()
+
+
+async def test_a_store_node_follows_quotas_that_an_operator_sets_and_keeps_pins(
+    server: NatsServer,
+) -> None:
+    store, operator = await connect(server, "store"), await connect(server, "operator")
+    heard: list[str] = []
+    watch = await store.bucket("mp_quotas").watch(heard.append)
+    assert await store.bucket("mp_quotas").entries() == {}
+    await operator.bucket("mp_quotas").put("acme", b"{}")
+    await until(lambda: heard == ["acme"])
+    assert await store.bucket("mp_quotas").get("acme") == b"{}"
+    assert await store.bucket("mp_quotas").entries() == {"acme": b"{}"}
+    await store.bucket("mp_pins").put("acme.00", b"1")
+    await store.bucket("mp_pins").delete("acme.00")
+    assert await store.bucket("mp_pins").entries() == {}
+    assert store.stats()["errors"] == operator.stats()["errors"] == 0
+    assert await refused(store, "store", "$KV.mp_quotas.acme")
+    await watch.close()
+    await store.close()
+    await operator.close()
