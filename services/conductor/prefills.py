@@ -82,9 +82,10 @@ def prefill_options(
     held_blocks: int,
     prefill: Predictor,
     rotation: int,
+    patience: float = 0.0,
 ) -> list[PrefillOption]:
     """The candidates that can be best, each with its best reuse. `held_blocks` leading blocks are
-    held by somebody."""
+    held by somebody. A prompt's turn is due after `patience` times its own work."""
     curves: dict[str, Callable[[int], float]] = {}
     for candidate in candidates:
         kind = candidate.member.kind
@@ -93,7 +94,10 @@ def prefill_options(
 
     def bound(candidate: Candidate) -> int:
         base = curves[candidate.member.kind](max(held_blocks, candidate.have_blocks))
-        return int((candidate.queue_s + base * candidate.ratio) / _SAME_S)
+        work_s = base * candidate.ratio
+        waiting = candidate.waiting
+        wait_s = waiting.ahead_s(waiting.now_s + patience * work_s)
+        return int((wait_s + work_s) / _SAME_S)
 
     turn = rotation % len(candidates) if candidates else 0
     turned = [*candidates[turn:], *candidates[:turn]]
@@ -101,7 +105,7 @@ def prefill_options(
     holders = sorted((c for c in turned if c.have_blocks), key=lambda c: -c.have_blocks)
     wanted = {c.member.id: c for c in (*closest, *holders[:_EVALUATED_MAX])}
     return [
-        _option(candidate, demand, sources, curves[candidate.member.kind], prefill)
+        _option(candidate, demand, sources, curves[candidate.member.kind], prefill, patience)
         for candidate in wanted.values()
     ]
 
@@ -112,12 +116,17 @@ def _option(
     sources: Sources,
     curve: Callable[[int], float],
     prefill: Predictor,
+    patience: float,
 ) -> PrefillOption:
     member, ratio = candidate.member, candidate.ratio
     steps = sources.steps(member.id, member.host, candidate.own_bit)
     reuse = best_reuse(steps, lambda blocks: curve(blocks) * ratio)
     trusted = prefill.trusted(member.kind, *demand.split(reuse.blocks))
-    return PrefillOption(candidate, reuse, steps, candidate.queue_s, trusted)
+    patience_s = patience * reuse.work_s
+    due_s = candidate.waiting.now_s + patience_s
+    wait_s = candidate.waiting.ahead_s(due_s)
+    price_s = reuse.work_s * candidate.waiting.behind(due_s)
+    return PrefillOption(candidate, reuse, steps, wait_s, trusted, patience_s, price_s)
 
 
 def _curve(kind: str, demand: Demand, prefill: Predictor) -> Callable[[int], float]:

@@ -12,12 +12,16 @@ from services.conductor.policies.base import Choice, View, turns
 from services.conductor.prefills import PrefillOption, prefill_options
 
 _PAIRED_MAX = 8  # best prefills that are tried with every decode
-_EQUAL_SHARE = 0.02  # costs this close to the best are equal
+_EQUAL_SHARE = 0.02
 _EQUAL_S = 1e-3
+PATIENCE = 2.0  # times its own work until a prompt's turn is due: short ones may overtake so long
 
 
 class OurPolicy:
     """Least predicted seconds."""
+
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self._patience = patience
 
     def choose(self, view: View) -> Choice | None:
         """The cheapest in time; else the one that is least late."""
@@ -28,6 +32,7 @@ class OurPolicy:
             view.match.end,
             view.know.prefill,
             view.rotation,
+            self._patience,
         )
         able = view.able()
         choices = _choices(view, options, able)
