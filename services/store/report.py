@@ -8,9 +8,10 @@ from typing import NoReturn
 from moonpool.bus import BusUnavailable
 from moonpool.messages.codec import encode
 from moonpool.messages.load import LoadReport
-from moonpool.runtime import ServiceContext
+from moonpool.runtime import ServiceContext, TransferMetrics
 from moonpool.settings import StoreSettings
 from moonpool.telemetry import names
+from moonpool.transfer import TransferEngine
 from services.store.core import StoreCore
 from services.store.shelf import Shelf
 from services.store.tiers import Tier
@@ -27,9 +28,12 @@ _MOVED = ("done", "lost", "failed", "no_space")
 class Reporter:
     """Reports at most ten times a second, on change, and at least once a second."""
 
-    def __init__(self, context: ServiceContext[StoreSettings], core: StoreCore) -> None:
+    def __init__(
+        self, context: ServiceContext[StoreSettings], core: StoreCore, transfer: TransferEngine
+    ) -> None:
         self._context = context
         self._core = core
+        self._moved = TransferMetrics(context.metrics, transfer)
         self._seq = 0
         self._lost = 0
         self._said: tuple[str, list[int]] | None = None  # (state, bytes used)
@@ -42,6 +46,7 @@ class Reporter:
         while True:
             await self._context.clock.sleep(PERIOD_S)
             self._count()
+            self._moved.show()
             await self._report()
 
     def stats(self) -> dict[str, int]:

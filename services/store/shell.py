@@ -115,6 +115,7 @@ async def _on_the_bus(
     registration = context.registration(transfer.endpoints)
     endpoints = [*node_endpoints(node, context.subjects, context.id), events.endpoint()]
     service = await context.serve(endpoints, {"host_id": context.host_id})
+    reporter = Reporter(context, node.core, transfer)
     tier = node.core.residents.tier
     context.log.info("serving", extra={"tier": tier.name, "bytes": tier.bytes_total})
     try:
@@ -133,7 +134,7 @@ async def _on_the_bus(
                 group.create_task(node.keep(), name="store: time"),
                 group.create_task(node.mover.run(), name="store: tiers"),
                 group.create_task(rules.run(), name="store: rules"),
-                group.create_task(Reporter(context, node.core).run(), name="store: reports"),
+                group.create_task(reporter.run(), name="store: reports"),
                 group.create_task(node.listing.run(context.clock), name="store: names"),
                 group.create_task(_tell_draining(node, heart), name="store: drain"),
                 group.create_task(say_hello(context, registration), name="store: hello"),

@@ -27,7 +27,7 @@ class Reporter:
         self._blocks_used = metrics.gauge(names.KV_BLOCKS_USED)
         self._blocks_cached = metrics.gauge(names.KV_BLOCKS_CACHED)
         self._leases = metrics.gauge(names.LEASES)
-        self._moved = TransferMetrics(metrics, links.transfer.stats)
+        self._moved = TransferMetrics(metrics, links.transfer)
         metrics.gauge(names.DECODE_SLOTS).set(core.limits.sequences_max)
         metrics.gauge(names.KV_BLOCKS).set(core.pool.blocks_total)
 

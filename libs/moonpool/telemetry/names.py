@@ -143,6 +143,41 @@ TRANSFER_SECONDS = CounterSpec(
 TRANSFER_SLICES = CounterSpec(
     "moonpool_transfer_slices_total", "Slices moved.", ("transport", "op")
 )
+TRANSFER_SLICE_SECONDS = HistogramSpec(
+    "moonpool_transfer_slice_seconds",
+    "Seconds that one slice was on its way.",
+    tuple(10e-6 * 2**i for i in range(20)),
+    ("transport", "op"),
+)
+TRANSFER_RETRIES = CounterSpec(
+    "moonpool_transfer_retries_total", "Slices that were tried again, here or on another path."
+)
+TRANSFER_FAILURES = CounterSpec(
+    "moonpool_transfer_failures_total", "Slices that ended in an error, by its code.", ("code",)
+)
+TRANSFER_REFUSALS = CounterSpec(
+    "moonpool_transfer_refusals_total",
+    "Grants of ours that were not honoured, by reason.",
+    ("reason",),
+)
+TRANSFER_BAD_FRAMES = CounterSpec(
+    "moonpool_transfer_bad_frames_total",
+    "Bytes from peers that no correct peer sends, by transport.",
+    ("transport",),
+)
+TRANSFER_CORRUPT = CounterSpec(
+    "moonpool_transfer_corrupt_frames_total",
+    "Frames from peers that were damaged on their way, by transport.",
+    ("transport",),
+)
+TRANSFER_ENDPOINTS = GaugeSpec(
+    "moonpool_transfer_endpoints",
+    "Connections: those we opened, and those of peers that we serve.",
+    ("transport", "side"),
+)
+TRANSFER_PATHS = GaugeSpec(
+    "moonpool_transfer_paths", "Ways to peers, by whether they work now.", ("state",)
+)
 
 # Conductor
 PLANS = CounterSpec("moonpool_plans_total", "Plans made or refused, by outcome.", ("outcome",))

@@ -66,6 +66,13 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
+    def load(self, counts: list[int], sum: float) -> None:
+        """What was counted elsewhere by the same bounds. ValueError when there are not as many."""
+        if len(counts) != len(self.counts):
+            raise ValueError(f"{len(counts)} counts for {len(self.counts)} buckets")
+        self.counts[:] = counts
+        self.sum = sum
+
     def cumulative(self) -> list[int]:
         """Observations at or below each bound; without the infinite one."""
         total, out = 0, []

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from moonpool.messages.segments import Endpoint, RegionGrant
+from moonpool.transfer.latencies import Latencies
 
 
 class Op(StrEnum):
@@ -99,5 +100,7 @@ class TransferEngineProtocol(Protocol):
     ) -> Batch: ...
 
     def stats(self) -> dict[str, float]: ...
+
+    def latencies(self) -> dict[tuple[str, str], Latencies]: ...
 
     async def close(self) -> None: ...

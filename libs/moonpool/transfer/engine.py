@@ -23,6 +23,8 @@ from moonpool.transfer.errors import (
     TransferBusy,
 )
 from moonpool.transfer.job import Job, PathFailed
+from moonpool.transfer.latencies import Latencies
+from moonpool.transfer.path_log import PathLog
 from moonpool.transfer.regions import LocalRegion, RegionTable
 from moonpool.transfer.remote import OpenedGrant
 from moonpool.transfer.slices import Slice, cut, one
@@ -64,6 +66,7 @@ class TransferEngine:
         self.unavailable: dict[str, str] = {}  # transport -> why this host cannot run it
         self._loop = asyncio.get_running_loop()
         self._tally = Tally()
+        self._path_log = PathLog(name)
         self._table = RegionTable(name, epoch, host_id)
         self._transports: dict[str, Transport] = {}
         self._opened: WeakValueDictionary[bytes, OpenedGrant] = WeakValueDictionary()
@@ -243,10 +246,13 @@ class TransferEngine:
         if error is None:
             took_s = time.monotonic() - job.started_s
             self._tally.moved(path, job.op.value, job.slice.payload, took_s)
+            self._path_log.worked(job.remote.grant, path)
             self._finish(job, None)
         elif job.stopped is not None:
             self._finish(job, job.stopped)
         elif isinstance(error, PathFailed):
+            if not error.collateral:
+                self._path_log.failed(job.remote.grant, path, error)
             self._retry(job, error)
         else:
             self._finish(job, error)
@@ -306,10 +312,15 @@ class TransferEngine:
         """Sums since start, by transport and direction (`tcp.read.bytes`), and what is open now."""
         out = self._tally.read()
         out.update(self._table.stats())
+        out.update(self._path_log.stats())
         for name, transport in self._transports.items():
             out.update({f"{name}.{key}": value for key, value in transport.stats().items()})
         out["slices_under_way"] = len(self._jobs)
         return out
+
+    def latencies(self) -> dict[tuple[str, str], Latencies]:
+        """Seconds of slices by transport and direction ("read", "write")."""
+        return self._tally.latencies()
 
     async def close(self) -> None:
         """Fails what is under way with RegionClosed, withdraws all memory, ends threads and closes

@@ -3,6 +3,8 @@
 import threading
 from collections import defaultdict
 
+from moonpool.transfer.latencies import Latencies
+
 
 class Tally:
     """Named sums, `"tcp.read.bytes"` and the like."""
@@ -11,6 +13,7 @@ class Tally:
         self._lock = threading.Lock()
         self._sums: dict[str, float] = defaultdict(float)
         self._moved: dict[tuple[str, str], list[float]] = {}  # bytes, seconds, slices
+        self._took: dict[tuple[str, str], Latencies] = {}
 
     def add(self, name: str, amount: float = 1.0) -> None:
         with self._lock:
@@ -19,10 +22,19 @@ class Tally:
     def moved(self, path: str, op: str, payload: int, seconds: float) -> None:
         """A slice arrived: `path` is "shm" or "tcp"."""
         with self._lock:
-            moved = self._moved.setdefault((path, op), [0.0, 0.0, 0.0])
+            moved = self._moved.get((path, op))
+            if moved is None:
+                moved = self._moved[(path, op)] = [0.0, 0.0, 0.0]
+                self._took[(path, op)] = Latencies()
             moved[0] += payload
             moved[1] += seconds
             moved[2] += 1
+            self._took[(path, op)].add(seconds)
+
+    def latencies(self) -> dict[tuple[str, str], Latencies]:
+        """Seconds of slices by path and direction, as they are now."""
+        with self._lock:
+            return {key: took.copy() for key, took in self._took.items()}
 
     def read(self) -> dict[str, float]:
         with self._lock:
@@ -30,4 +42,9 @@ class Tally:
             for (path, op), moved in self._moved.items():
                 for name, amount in zip(("bytes", "seconds", "slices"), moved, strict=True):
                     out[f"{path}.{op}.{name}"] = amount
+                if moved[1] > 0:
+                    out[f"{path}.{op}.gb_per_s"] = moved[0] / moved[1] / 1e9
+                took = self._took[(path, op)]
+                out[f"{path}.{op}.p50_s"] = took.quantile_s(0.5)
+                out[f"{path}.{op}.p99_s"] = took.quantile_s(0.99)
             return out
