@@ -10,12 +10,10 @@ from pathlib import Path as FilePath
 from typing import Self
 from weakref import WeakValueDictionary
 
-import numpy as np
-
 from moonpool.messages.errors import MoonpoolError
 from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer import memory
-from moonpool.transfer.base import Op, Priority, TransferRequest
+from moonpool.transfer.base import Priority, TransferRequest
 from moonpool.transfer.batch import TransferBatch
 from moonpool.transfer.errors import (
     BadTransfer,
@@ -25,9 +23,9 @@ from moonpool.transfer.errors import (
 from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.latencies import Latencies
 from moonpool.transfer.path_log import PathLog
+from moonpool.transfer.planning import check_pair, groups, pieces
 from moonpool.transfer.regions import LocalRegion, RegionTable
 from moonpool.transfer.remote import OpenedGrant
-from moonpool.transfer.slices import Slice, cut, one
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls, TlsFiles
 from moonpool.transfer.transports.base import Path, Surroundings, Transport, TransportUnavailable
@@ -35,9 +33,7 @@ from moonpool.transfer.transports.memory import MemoryTransport
 from moonpool.transfer.transports.rdma import RdmaTransport
 from moonpool.transfer.transports.shm import ShmTransport
 from moonpool.transfer.transports.tcp import TcpTransport
-from moonpool.transfer.wire import RANGES_MAX, refused
 
-SLICE_BYTES = 8 << 20
 INLINE_BYTES = 1 << 20  # a batch up to this size is copied at once: a thread would cost more
 INLINE_RANGES = 64
 JOBS_MAX = 65_536  # slices under way in one engine
@@ -215,11 +211,11 @@ class TransferEngine:
         priority: Priority,
         expires_s: float,
     ) -> Iterator[Job]:
-        for op, local, remote, indices in _groups(requests):
+        for op, local, remote, indices in groups(requests):
             if local.table is not self._table or remote.opener is not self._table:
                 raise BadTransfer("local and remote must come from this transfer engine")
-            _check_pair(op, local, remote)
-            for piece in _pieces(requests, local.length, remote.grant.length, indices):
+            check_pair(op, local, remote)
+            for piece in pieces(requests, local.length, remote.grant.length, indices):
                 mine = indices[piece.first : piece.last]
                 yield Job(batch, op, local, remote, piece, mine, priority, expires_s)
 
@@ -339,60 +335,3 @@ class TransferEngine:
     def _check_open(self) -> None:
         if self._closed:
             raise RegionClosed("the transfer engine is closed")
-
-
-_Group = tuple[Op, LocalRegion, OpenedGrant, Sequence[int]]
-
-
-def _groups(requests: Sequence[TransferRequest]) -> Iterator[_Group]:
-    """Requests by operation and pair of regions. Raises BadTransfer on foreign regions."""
-    groups: dict[tuple[Op, int, int], list[int]] = {}
-    for index, r in enumerate(requests):
-        key = (r.op, id(r.local), id(r.remote))
-        if key in groups:
-            groups[key].append(index)
-        else:
-            groups[key] = [index]
-    for indices in groups.values():
-        head = requests[indices[0]]
-        local, remote = head.local, head.remote
-        if not isinstance(local, LocalRegion) or not isinstance(remote, OpenedGrant):
-            raise BadTransfer("local and remote must come from this transfer engine")
-        yield head.op, local, remote, indices
-
-
-def _check_pair(op: Op, local: LocalRegion, remote: OpenedGrant) -> None:
-    if local.closing:
-        raise RegionClosed("local region is unregistered")
-    if ("r" if op is Op.READ else "w") not in remote.grant.rights:
-        raise refused(remote.grant.segment, "rights")
-
-
-def _pieces(
-    requests: Sequence[TransferRequest], local_end: int, remote_end: int, indices: Sequence[int]
-) -> list[Slice]:
-    """The group, checked against its bounds and cut. Raises BadTransfer."""
-    if len(indices) == 1:
-        r = requests[indices[0]]
-        if 0 < r.length <= SLICE_BYTES:
-            for offset, end in ((r.local_offset, local_end), (r.remote_offset, remote_end)):
-                if not 0 <= offset <= end - r.length:
-                    raise _outside(end)
-            return [one(r.local_offset, r.remote_offset, r.length)]
-    mine = requests if len(indices) == len(requests) else [requests[i] for i in indices]
-    try:
-        lo = np.array([r.local_offset for r in mine], np.int64)
-        ro = np.array([r.remote_offset for r in mine], np.int64)
-        ln = np.array([r.length for r in mine], np.int64)
-    except OverflowError as error:
-        raise BadTransfer("an offset or a length is beyond 63 bits") from error
-    if int(ln.min()) < 1:
-        raise BadTransfer("a request must have a length of at least one byte")
-    for offsets, end in ((lo, local_end), (ro, remote_end)):
-        if int(offsets.min()) < 0 or bool((offsets > end - ln).any()):
-            raise _outside(end)
-    return cut(lo, ro, ln, slice_bytes=SLICE_BYTES, ranges_max=RANGES_MAX)
-
-
-def _outside(end: int) -> BadTransfer:
-    return BadTransfer(f"a request leaves its range of {end} bytes")

@@ -1,0 +1,69 @@
+"""From requests to slices: groups of one operation between one pair of regions, checked and cut."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from moonpool.transfer.base import Op, TransferRequest
+from moonpool.transfer.errors import BadTransfer, RegionClosed
+from moonpool.transfer.regions import LocalRegion
+from moonpool.transfer.remote import OpenedGrant
+from moonpool.transfer.slices import Slice, cut, one
+from moonpool.transfer.wire import RANGES_MAX, refused
+
+SLICE_BYTES = 8 << 20
+Group = tuple[Op, LocalRegion, OpenedGrant, Sequence[int]]
+
+
+def groups(requests: Sequence[TransferRequest]) -> Iterator[Group]:
+    """Requests by operation and pair of regions. Raises BadTransfer on foreign regions."""
+    groups: dict[tuple[Op, int, int], list[int]] = {}
+    for index, r in enumerate(requests):
+        key = (r.op, id(r.local), id(r.remote))
+        if key in groups:
+            groups[key].append(index)
+        else:
+            groups[key] = [index]
+    for indices in groups.values():
+        head = requests[indices[0]]
+        local, remote = head.local, head.remote
+        if not isinstance(local, LocalRegion) or not isinstance(remote, OpenedGrant):
+            raise BadTransfer("local and remote must come from this transfer engine")
+        yield head.op, local, remote, indices
+
+
+def check_pair(op: Op, local: LocalRegion, remote: OpenedGrant) -> None:
+    if local.closing:
+        raise RegionClosed("local region is unregistered")
+    if ("r" if op is Op.READ else "w") not in remote.grant.rights:
+        raise refused(remote.grant.segment, "rights")
+
+
+def pieces(
+    requests: Sequence[TransferRequest], local_end: int, remote_end: int, indices: Sequence[int]
+) -> list[Slice]:
+    """The group, checked against its bounds and cut. Raises BadTransfer."""
+    if len(indices) == 1:
+        r = requests[indices[0]]
+        if 0 < r.length <= SLICE_BYTES:
+            for offset, end in ((r.local_offset, local_end), (r.remote_offset, remote_end)):
+                if not 0 <= offset <= end - r.length:
+                    raise _outside(end)
+            return [one(r.local_offset, r.remote_offset, r.length)]
+    mine = requests if len(indices) == len(requests) else [requests[i] for i in indices]
+    try:
+        lo = np.array([r.local_offset for r in mine], np.int64)
+        ro = np.array([r.remote_offset for r in mine], np.int64)
+        ln = np.array([r.length for r in mine], np.int64)
+    except OverflowError as error:
+        raise BadTransfer("an offset or a length is beyond 63 bits") from error
+    if int(ln.min()) < 1:
+        raise BadTransfer("a request must have a length of at least one byte")
+    for offsets, end in ((lo, local_end), (ro, remote_end)):
+        if int(offsets.min()) < 0 or bool((offsets > end - ln).any()):
+            raise _outside(end)
+    return cut(lo, ro, ln, slice_bytes=SLICE_BYTES, ranges_max=RANGES_MAX)
+
+
+def _outside(end: int) -> BadTransfer:
+    return BadTransfer(f"a request leaves its range of {end} bytes")
