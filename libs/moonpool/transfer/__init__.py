@@ -8,6 +8,7 @@ from moonpool.transfer.base import Op, Priority, TransferRequest
 from moonpool.transfer.batch import TransferBatch
 from moonpool.transfer.engine import TransferEngine
 from moonpool.transfer.errors import (
+    BadTopology,
     BadTransfer,
     GrantRefused,
     PeerLost,
@@ -23,6 +24,7 @@ from moonpool.transfer.remote import OpenedGrant
 from moonpool.transfer.tls import TlsFiles
 
 __all__ = [
+    "BadTopology",
     "BadTransfer",
     "GrantRefused",
     "LocalRegion",

@@ -2,6 +2,7 @@
 
 CallerError
 ├── BadTransfer        a request that can never work: bounds, rights, a foreign loop; fix the call
+├── BadTopology        a description of NICs and memory that says what cannot be; fix the text
 ├── GrantRefused       the owner does not honour the grant: `reason` says why; ask for a new one
 ├── RegionClosed       local memory that is unregistered, or an engine that is closed
 └── TransferCancelled  the batch was cancelled before this request was done
@@ -20,6 +21,10 @@ from moonpool.messages.errors import CallerError, CapacityError, CorruptionError
 
 class BadTransfer(CallerError):
     code = "bad_transfer"
+
+
+class BadTopology(CallerError):
+    code = "bad_topology"
 
 
 class GrantRefused(CallerError):
