@@ -1,0 +1,1 @@
+"""Bulk transfer between two processes of this host, beside what others offer."""
