@@ -192,6 +192,21 @@ class StoreCore:
         self.tick(now_s)
         return self._reads.end(lease_id, now_s)
 
+    def hold(self, keys: Sequence[BlockKey], now_s: float) -> tuple[int, list[StoredObject | None]]:
+        """A lease for ourselves, on what is live in dram; (its id, object or None per key). Not a
+        use. Raises TooManySessions."""
+        return self._inspections.begin(keys, now_s)
+
+    def release(self, lease_id: int, now_s: float) -> None:
+        """Ends what `hold` gave; 0 is nothing."""
+        if lease_id and (lease := self._leases.close(lease_id)) is not None:
+            self._reads.let_go(lease, now_s)
+
+    def tenant_of(self, key: BlockKey) -> TenantId:
+        """Who put what lies here under this key; "" when nothing does."""
+        obj, found = self.residents.objects.get(key), self.ladder.find(key)
+        return obj.tenant if obj else found[1].tenant if found else TenantId("")
+
     # --- removing and pinning ---
 
     def remove(self, tenant: TenantId, keys: Sequence[BlockKey], now_s: float) -> list[str]:
@@ -219,8 +234,7 @@ class StoreCore:
     ) -> list[str]:
         """Per key "removed" (it was corrupt, pinned or not), "intact" or "miss"."""
         results = self._inspections.finish(found, sound)
-        if lease_id and (lease := self._leases.close(lease_id)) is not None:
-            self._reads.let_go(lease, now_s)
+        self.release(lease_id, now_s)
         return results
 
     def pin(

@@ -184,6 +184,11 @@ class Ladder:
         """It can be read below, now or after a crash."""
         return self.find(key) is not None
 
+    def below_of(self, key: BlockKey) -> str:
+        """The tier below dram where it can be read; "" for none."""
+        found = self.find(key)
+        return found[0].name if found else ""
+
     def secure(self, obj: StoredObject, now_s: float) -> bool:
         """Begins to copy a LIVE object below, however seldom it was used; it stays in dram. True
         when it is there or on its way; asking again does no harm."""

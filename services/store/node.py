@@ -41,6 +41,7 @@ from moonpool.messages.store import (
     WipeRequest,
 )
 from moonpool.transfer import LocalRegion
+from services.store.asking import check_extent
 from services.store.checking import Checker
 from services.store.core import StoreCore
 from services.store.errors import BadRequest
@@ -74,7 +75,10 @@ class StoreNode:
         reply_max_bytes: int,
     ) -> None:
         self.core = core
+        self.region = region
         self.drained = asyncio.Event()  # somebody asked us to drain
+        self.drain_within_s = 0.0
+        self.say_farewell: Callable[[float], Awaitable[None]] = _nobody_to_give_to
         self.wait_saved: Callable[[float], Awaitable[bool]] = _nothing_to_save
         self._clock = clock
         self._on_changes = on_changes
@@ -82,7 +86,7 @@ class StoreNode:
         self._readers = region.grant("r")
         self._writers = Writers(region)
         self._checker = Checker(region.view)
-        self.mover = Mover(core.ladder, region.view, clock, self._settle)
+        self.mover = Mover(core.ladder, region.view, clock, self.settle)
         self._segment = region.view
         self.listing = Listing(core, region.view, self.mover)
 
@@ -98,25 +102,25 @@ class StoreNode:
             replicas=request.replicas,
         )
         if not put:
-            self._settle()
+            self.settle()
             return PutStartReply(0, slots)
         ttl_s = min(request.ttl_s, self.core.limits.put_ttl_max_s)
         sizes = [item.size_bytes for item in request.items]
         grant, slots = self._writers.admit(put, slots, sizes, ttl_s)
-        self._settle()
+        self.settle()
         return PutStartReply(put, slots, grant)
 
     async def put_end(self, request: PutEndRequest) -> PutEndReply:
         if any(len(item.takes) not in (0, KEY_BYTES) for item in request.items):
             raise BadRequest(f"a key has {KEY_BYTES} bytes")
         commit = self.core.begin_commit(request.put, request.items, self._clock.now())
-        self._settle()  # writers are out before their bytes are looked at
+        self.settle()  # writers are out before their bytes are looked at
         sound = [False] * len(commit.doubtful)
         try:
             sound = await self._checker.are_sound([(o, sums) for _, o, sums in commit.doubtful])
         finally:
             results = self.core.finish_commit(commit, sound, self._clock.now())
-            self._settle()
+            self.settle()
         if any(item.takes for item in request.items):
             await self.mover.wait_erased(ERASED_MAX_S)  # else a crash would bring back the old one
         if request.durable:
@@ -128,7 +132,7 @@ class StoreNode:
         keys = _keys_of(request.keys)
         hint, now_s = _hint_of(request.run_blocks), self._clock.now()
         lease, slots = self.core.get_start(request.tenant, keys, request.lease_s, now_s, hint)
-        self._settle()
+        self.settle()
         lease = await self._wait_for_loading(request, lease, keys, slots)
         if request.inline_bytes or request.tail_bytes:
             room_bytes = self._reply_max_bytes // 2
@@ -147,12 +151,12 @@ class StoreNode:
         check_id(request.tenant, "tenant")
         keys, hint = _keys_of(request.keys), _hint_of(request.run_blocks)
         loading = self.core.promote(keys, self._clock.now(), hint)
-        self._settle()
+        self.settle()
         return PromoteReply(loading)
 
     async def get_end(self, request: GetEndRequest) -> GetEndReply:
         valid = self.core.get_end(request.lease, self._clock.now())
-        self._settle()
+        self.settle()
         return GetEndReply(valid)
 
     async def put_whole(self, request: PutWholeRequest) -> PutWholeReply:
@@ -160,7 +164,7 @@ class StoreNode:
         await self._make_room([len(item.data) for item in request.items if item.data])
         now_s = self._clock.now()
         results = put_whole(self.core, self._segment, request.tenant, request.items, now_s)
-        self._settle()
+        self.settle()
         if any(item.replace for item in request.items):
             await self.mover.wait_erased(ERASED_MAX_S)  # else a crash would bring back the old one
         return PutWholeReply(results)
@@ -172,7 +176,7 @@ class StoreNode:
     async def wipe(self, request: WipeRequest) -> WipeReply:
         check_id(request.tenant, "tenant")
         removed = await self.listing.wipe(request.tenant, self._clock.now())
-        self._settle()
+        self.settle()
         await self.mover.wait_erased(ERASED_MAX_S)
         return WipeReply(removed)
 
@@ -186,7 +190,7 @@ class StoreNode:
         if len(keys) < len(asked):
             by_key = dict(zip(keys, results, strict=True))
             results = [by_key.get(key, "miss") for key in asked]
-        self._settle()
+        self.settle()
         await self.mover.wait_erased(ERASED_MAX_S)
         return RemoveReply(results)
 
@@ -197,7 +201,7 @@ class StoreNode:
         results = self.core.pin(
             request.tenant, keys, request.kind, request.ttl_s, now_s, request.replicas
         )
-        self._settle()
+        self.settle()
         if request.kind != "soft":
             await self.wait_saved(SAVED_MAX_S)  # what is not written down in time is so later
         return PinReply(results)
@@ -206,7 +210,10 @@ class StoreNode:
         return self.core.stats()
 
     async def drain(self, request: DrainRequest) -> DrainReply:
+        """Refused with BadRequest when the time makes no sense."""
+        check_extent(request.within_s, 0, 0)
         self.core.drain()
+        self.drain_within_s = request.within_s
         self.drained.set()
         return DrainReply(True)
 
@@ -214,9 +221,10 @@ class StoreNode:
         """Before leaving: what is worth keeping goes to lower tiers, as much as time allows."""
         residents, ends_s = self.core.residents, self._clock.now() + within_s
         everything_bytes = residents.tier.bytes_total
+        self.core.secure(self.core.pins.hard_keys(), self._clock.now())
         while self.core.ladder.shelves and (left_s := ends_s - self._clock.now()) > 0:
             residents.trim(self._clock.now(), everything_bytes, free_bytes=everything_bytes)
-            self._settle()
+            self.settle()
             if not await self.mover.wait_loaded([], left_s):
                 break
 
@@ -229,7 +237,7 @@ class StoreNode:
             now_s = self._clock.now()
             self.core.tick(now_s)
             self.core.trim(now_s)
-            self._settle()
+            self.settle()
             for put in await self._writers.lock_out():
                 self.core.free_expired(put, self._clock.now())
             if now_s - checked_s >= CHECK_EVERY_S and self.is_idle:
@@ -252,7 +260,7 @@ class StoreNode:
         keeping."""
         ends_s = self._clock.now() + ROOM_MAX_S
         while not self.core.draining and not self.core.ladder.make_room(sizes, self._clock.now()):
-            self._settle()
+            self.settle()
             left_s = ends_s - self._clock.now()
             if left_s <= 0 or not await self.mover.wait_loaded([], left_s):
                 break
@@ -271,7 +279,7 @@ class StoreNode:
                 break
             hint = _hint_of(request.run_blocks)
             lease = self.core.get_more(lease, keys, slots, lease_s, self._clock.now(), hint)
-            self._settle()
+            self.settle()
         return lease
 
     def _unchanged(self, keys: list[BlockKey], generations: list[int]) -> list[BlockKey]:
@@ -288,7 +296,7 @@ class StoreNode:
         keys = [BlockKey(item.takes or item.key) for item, said in items if said == "committed"]
         ends_s = self._clock.now() + DURABLE_MAX_S
         while missing := self.core.secure(keys, self._clock.now()):
-            self._settle()
+            self.settle()
             left_s = ends_s - self._clock.now()
             if left_s <= 0 or not await self.mover.wait_secured(missing, left_s):
                 break
@@ -308,10 +316,10 @@ class StoreNode:
             queue = iter(verdicts)
             sound = [obj is None or next(queue) for obj in found]
             results = self.core.finish_inspection(lease, found, sound, self._clock.now())
-            self._settle()
+            self.settle()
         return results
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Passes on what the core changed: writers' rights and the index elsewhere."""
         ended, expired = self.core.take_ended_puts()
         for put in ended:
@@ -328,6 +336,10 @@ class StoreNode:
                 stored, removed = changes.take()
                 self.listing.changed(name, stored, removed)
                 self._on_changes(name, stored, removed)
+
+
+async def _nobody_to_give_to(within_s: float) -> None:
+    return
 
 
 async def _nothing_to_save(wait_s: float) -> bool:

@@ -93,6 +93,9 @@ class Pins:
             if obj is not None:
                 self._landed(obj, now_s)
 
+    def hard_keys(self) -> list[BlockKey]:
+        return list(self._hard)
+
     def replicated(self) -> list[BlockKey]:
         """Keys of hard pins that want more than one copy."""
         return [key for key, pin in self._hard.items() if pin.replicas > 1]

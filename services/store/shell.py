@@ -17,6 +17,7 @@ from moonpool.runtime import EventPublisher, Heart, ServiceContext, say_hello, s
 from moonpool.settings import SettingsError, StoreSettings
 from moonpool.transfer import TransferEngine
 from services.store.collecting import settle_for_good
+from services.store.company import in_company
 from services.store.core import StoreCore
 from services.store.endpoints import node_endpoints
 from services.store.limits import Limits
@@ -28,6 +29,7 @@ from services.store.rules import Rules
 from services.store.tiers import DramTier
 
 PROBE_S = 1.0
+FAREWELL_MAX_S = 3600.0
 DRAIN_MAX_S = 60.0  # readers get so long after a drain before the node leaves anyway
 DRAIN_LOOK_S = 0.1
 RECORDS_MANY = 10_000  # so many found at a start are worth hiding from the garbage collector
@@ -47,6 +49,9 @@ async def serve(context: Context) -> None:
     async with running_node(context) as node:
         await node.drained.wait()
         context.log.info("draining")
+        await node.say_farewell(min(node.drain_within_s, FAREWELL_MAX_S))
+        facts = {name: node.core.counters[f"drain_{name}"] for name in ("moved", "left", "failed")}
+        context.log.info("given away", extra=facts)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_MAX_S):
                 while not node.is_idle:
@@ -120,6 +125,7 @@ async def _on_the_bus(
     context.log.info("serving", extra={"tier": tier.name, "bytes": tier.bytes_total})
     try:
         async with (
+            in_company(context, node, transfer) as guard,
             Heart(
                 context.bus,
                 context.subjects,
@@ -134,6 +140,7 @@ async def _on_the_bus(
                 group.create_task(node.keep(), name="store: time"),
                 group.create_task(node.mover.run(), name="store: tiers"),
                 group.create_task(rules.run(), name="store: rules"),
+                group.create_task(guard.run(), name="store: copies"),
                 group.create_task(reporter.run(), name="store: reports"),
                 group.create_task(node.listing.run(context.clock), name="store: names"),
                 group.create_task(_tell_draining(node, heart), name="store: drain"),
