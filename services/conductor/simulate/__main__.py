@@ -4,12 +4,14 @@ import argparse
 import sys
 
 from services.conductor.simulate.cache import program as cache
+from services.conductor.simulate.serve import program as serve
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="simulate")
     parts = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    cache.add(parts)
+    for part in (cache, serve):
+        part.add(parts)
     given = parser.parse_args()
     return int(given.run(given))
 

@@ -69,6 +69,11 @@ class _Session:
     blocks: list[int] = field(compare=False)  # full ones so far
 
 
+def requests_of(traffic: Traffic) -> list[Request]:
+    """This traffic; always the same."""
+    return list(_requests(traffic))
+
+
 def generate(name: str) -> list[Request]:
     """The named traffic; always the same. KeyError when unknown."""
     return list(_requests(GENERATED[name]))
