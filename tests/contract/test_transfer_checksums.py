@@ -138,7 +138,7 @@ async def test_bytes_that_change_under_a_copy_are_not_called_the_same(
             array(near)[77] ^= 1
             return True
 
-        monkeypatch.setattr("moonpool.transfer.transports.shm_link.copy_ranges", spoiled_copy)
+        monkeypatch.setattr("moonpool.transfer.copying.copy_ranges", spoiled_copy)
         with pytest.raises(TransferCorrupt):
             await made.near.submit(
                 [read(near, made.near.open(far.grant("r")), 4096)], checksum=True

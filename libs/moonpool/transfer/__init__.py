@@ -19,6 +19,7 @@ from moonpool.transfer.errors import (
     TransferCorrupt,
     TransferTimeout,
 )
+from moonpool.transfer.mapping import MappedView
 from moonpool.transfer.regions import LocalRegion
 from moonpool.transfer.remote import OpenedGrant
 from moonpool.transfer.tls import TlsFiles
@@ -28,6 +29,7 @@ __all__ = [
     "BadTransfer",
     "GrantRefused",
     "LocalRegion",
+    "MappedView",
     "Op",
     "OpenedGrant",
     "PeerLost",

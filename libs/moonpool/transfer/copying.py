@@ -7,7 +7,11 @@ it, and small ones inside with a pause every `HOLD_BYTES` (about 50 us of copyin
 
 import ctypes
 
-from moonpool.transfer.job import Job
+from moonpool.transfer.base import Op
+from moonpool.transfer.checksums import seal
+from moonpool.transfer.errors import TransferCancelled, TransferCorrupt
+from moonpool.transfer.job import Job, PathFailed
+from moonpool.transfer.slices import plain, shifted
 
 RELEASE_BYTES = 128 << 10
 HOLD_BYTES = 1 << 20
@@ -17,6 +21,21 @@ _MoveHeld = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
 _address = ctypes.cast(ctypes.CDLL(None).memmove, ctypes.c_void_p).value or 0
 _move = _Move(_address)
 _move_held = _MoveHeld(_address)
+
+
+def copy_slice(job: Job, remote_base: int, peer: str) -> Exception | None:
+    """Runs a job between its local region and the peer's memory, whose region begins at
+    `remote_base`. None when every byte is where it belongs."""
+    piece = job.slice
+    here = shifted(piece.local, job.local.address)
+    there = shifted(piece.remote, remote_base + job.remote.grant.offset)
+    target, source = (here, there) if job.op is Op.READ else (there, here)
+    lengths = plain(piece.lengths)
+    if not copy_ranges(job, target, source, lengths):
+        return job.stopped or TransferCancelled("stopped")
+    if job.checked and seal(target, lengths) != seal(source, lengths):
+        return PathFailed(TransferCorrupt(f"a copy differs from what {peer} has"))
+    return None
 
 
 def copy_ranges(job: Job, target: list[int], source: list[int], lengths: list[int]) -> bool:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path as FilePath
 from typing import Self
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
-from moonpool.messages.errors import MoonpoolError
+from moonpool.messages.errors import CallerError, MoonpoolError
 from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer import memory
-from moonpool.transfer.base import Priority, TransferRequest
+from moonpool.transfer.base import Op, Priority, TransferRequest
 from moonpool.transfer.batch import TransferBatch
 from moonpool.transfer.errors import (
     BadTransfer,
@@ -22,6 +22,7 @@ from moonpool.transfer.errors import (
 )
 from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.latencies import Latencies
+from moonpool.transfer.mapping import MappedView, mapper_of
 from moonpool.transfer.path_log import PathLog
 from moonpool.transfer.planning import check_pair, groups, pieces
 from moonpool.transfer.regions import LocalRegion, RegionTable
@@ -33,6 +34,7 @@ from moonpool.transfer.transports.memory import MemoryTransport
 from moonpool.transfer.transports.rdma import RdmaTransport
 from moonpool.transfer.transports.shm import ShmTransport
 from moonpool.transfer.transports.tcp import TcpTransport
+from moonpool.transfer.wire import refused
 
 INLINE_BYTES = 1 << 20  # a batch up to this size is copied at once: a thread would cost more
 INLINE_RANGES = 64
@@ -66,6 +68,7 @@ class TransferEngine:
         self._table = RegionTable(name, epoch, host_id)
         self._transports: dict[str, Transport] = {}
         self._opened: WeakValueDictionary[bytes, OpenedGrant] = WeakValueDictionary()
+        self._views: WeakSet[MappedView] = WeakSet()
         self._jobs: set[Job] = set()
         self._ended: deque[tuple[Job, Exception | None, str]] = deque()
         self._wake_pending = False
@@ -164,6 +167,28 @@ class TransferEngine:
         self._opened[grant.key] = opened
         return opened
 
+    async def map_remote(
+        self, remote: OpenedGrant, *, lease_s: float = 30.0, deadline_s: float = 5.0
+    ) -> MappedView:
+        """The peer's range, read in place, for `lease_s` at most and no longer than its grant.
+        Raises BadTransfer where the two share no memory, GrantRefused, PeerLost, TransferTimeout,
+        RegionClosed."""
+        self._check_open()
+        path = mapper_of(remote)
+        look = self.register_memory(bytearray(1))  # a read attaches, under all the usual checks
+        try:
+            only = OpenedGrant(remote.grant, [path], self._table)
+            one_byte = TransferRequest(Op.READ, look, 0, only, 0, 1)
+            await self.submit([one_byte], deadline_s=deadline_s, checksum=False)
+        finally:
+            await look.unregister()
+        hold = path.hold(remote)
+        if hold is None:
+            raise refused(remote.grant.segment, "expired")
+        view = MappedView(remote, hold, lease_s, self._loop)
+        self._views.add(view)
+        return view
+
     def _paths(self, grant: RegionGrant) -> Iterator[Path]:
         for kind, transport in self._transports.items():
             if kind in self.unavailable:
@@ -247,7 +272,7 @@ class TransferEngine:
         elif job.stopped is not None:
             self._finish(job, job.stopped)
         elif isinstance(error, PathFailed):
-            if not error.collateral:
+            if not error.collateral and not isinstance(error.cause, CallerError):
                 self._path_log.failed(job.remote.grant, path, error)
             self._retry(job, error)
         else:
@@ -312,6 +337,7 @@ class TransferEngine:
         for name, transport in self._transports.items():
             out.update({f"{name}.{key}": value for key, value in transport.stats().items()})
         out["slices_under_way"] = len(self._jobs)
+        out["views_open"] = sum(view.open for view in self._views)
         return out
 
     def latencies(self) -> dict[tuple[str, str], Latencies]:
@@ -327,6 +353,8 @@ class TransferEngine:
         gone = RegionClosed("the transfer engine is closed")
         for job in list(self._jobs):
             self._stop(job, gone)
+        for view in list(self._views):
+            view.end(gone)
         await asyncio.gather(*(t.close() for t in self._transports.values()))
         self._take_reports()
         for region in self._table.regions():

@@ -11,9 +11,8 @@ import secrets
 from moonpool.messages.errors import BugError
 from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer.base import Op
-from moonpool.transfer.checksums import seal
-from moonpool.transfer.copying import copy_ranges
-from moonpool.transfer.errors import GrantRefused, PeerLost, TransferCancelled, TransferCorrupt
+from moonpool.transfer.copying import copy_slice
+from moonpool.transfer.errors import GrantRefused, PeerLost
 from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.regions import RegionTable
 from moonpool.transfer.slices import plain, shifted
@@ -101,18 +100,13 @@ class MemoryPath:
         offsets, lengths = shifted(piece.remote, grant.offset), plain(piece.lengths)
         right = "r" if job.op is Op.READ else "w"
         try:
-            held, addresses = table.enter(
+            held, _ = table.enter(
                 grant.region, grant.key, right, offsets, lengths, lambda: job.cut(gone)
             )
         except GrantRefused as refusal:
             return refusal
         try:
-            here, there = shifted(piece.local, job.local.address), plain(addresses)
-            target, source = (here, there) if job.op is Op.READ else (there, here)
-            if not copy_ranges(job, target, source, lengths) or job.stopped is not None:
-                return job.stopped or TransferCancelled("stopped")
-            if job.checked and seal(target, lengths) != seal(source, lengths):
-                return PathFailed(TransferCorrupt(f"a copy differs from what {self._peer} has"))
-            return None
+            end = copy_slice(job, held.region.address, self._peer)
+            return job.stopped if end is None else end
         finally:
             table.leave(held)

@@ -16,16 +16,16 @@ from pathlib import Path as FilePath
 from moonpool.messages.errors import BugError, MoonpoolError
 from moonpool.messages.segments import RegionGrant
 from moonpool.transfer.base import Op
-from moonpool.transfer.checksums import seal
-from moonpool.transfer.copying import copy_ranges
-from moonpool.transfer.errors import PeerLost, TransferCancelled, TransferCorrupt
+from moonpool.transfer.copying import copy_slice
+from moonpool.transfer.errors import BadTransfer, PeerLost
 from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.memory import Memory, map_peer
-from moonpool.transfer.slices import plain, shifted
+from moonpool.transfer.remote import OpenedGrant
 from moonpool.transfer.transports import unix_path
 from moonpool.transfer.transports.base import Reporter
 from moonpool.transfer.transports.pool import CopyPool
 from moonpool.transfer.transports.shm_attachment import Attachment, Connection
+from moonpool.transfer.transports.shm_hold import ShmHold
 from moonpool.transfer.transports.shm_wire import (
     ALL_KEYS,
     MESSAGE_BYTES_MAX,
@@ -164,7 +164,7 @@ class ShmLink:
     def _refuse(self, jobs: list[Job], status: Status) -> None:
         error = error_of(status, self.peer)
         if status is Status.NOT_SHAREABLE or not isinstance(error, MoonpoolError):
-            error = PathFailed(PeerLost(f"{self.peer}: the region cannot be shared"))
+            error = PathFailed(BadTransfer(f"memory of {self.peer} lies in no shareable file"))
         for job in jobs:
             self._report_waiting(job, error)
 
@@ -258,33 +258,49 @@ class ShmLink:
 
     def _copy(self, job: Job, attachment: Attachment) -> Exception | None:
         """Why the copy does not count; None when every byte is where it belongs."""
-        with self._lock:
-            attachment.copies += 1
-            attachment.connection.copies += 1
-            problem = self._problem(attachment)
-            if ("r" if job.op is Op.READ else "w") not in attachment.rights:
-                problem = refused(self.peer, "rights")
+        problem = self._enter(attachment)
+        if ("r" if job.op is Op.READ else "w") not in attachment.rights:
+            problem = refused(self.peer, "rights")
         try:
             if problem is not None:
                 return problem
-            piece, grant = job.slice, job.remote.grant
-            here = shifted(piece.local, job.local.address)
-            there = shifted(piece.remote, attachment.memory.address + grant.offset)
-            target, source = (here, there) if job.op is Op.READ else (there, here)
-            lengths = plain(piece.lengths)
-            if not copy_ranges(job, target, source, lengths):
-                return job.stopped or TransferCancelled("stopped")
-            if job.checked and seal(target, lengths) != seal(source, lengths):
-                return PathFailed(TransferCorrupt(f"a copy differs from what {self.peer} has"))
-            with self._lock:
-                return self._problem(attachment)
+            end = copy_slice(job, attachment.memory.address, self.peer)
+            return end if end is not None else self.problem(attachment)
         finally:
-            with self._lock:
-                attachment.copies -= 1
-                attachment.connection.copies -= 1
-                attachment.connection.close_if_unused()
-                if attachment.withdrawn and not attachment.copies:
-                    self._confirm()
+            self.leave(attachment)
+
+    def _enter(self, attachment: Attachment) -> Exception | None:
+        """We are in the owner's memory until `leave`; why we should not be."""
+        with self._lock:
+            attachment.copies += 1
+            attachment.connection.copies += 1
+            return self._problem(attachment)
+
+    def leave(self, attachment: Attachment) -> None:
+        """Out of it again: an owner that waits is told."""
+        with self._lock:
+            attachment.copies -= 1
+            attachment.connection.copies -= 1
+            attachment.connection.close_if_unused()
+            if attachment.withdrawn and not attachment.copies:
+                self._confirm()
+
+    def hold(self, remote: OpenedGrant) -> ShmHold | None:
+        """See `Mapper`."""
+        grant = remote.grant
+        attachment = self._attached.get((grant.key, grant.offset, grant.length))
+        if attachment is None or not attachment.fresh:
+            return None
+        problem = self._enter(attachment)
+        if problem is None:
+            return ShmHold(self, attachment)
+        self.leave(attachment)
+        raise problem.cause if isinstance(problem, PathFailed) else problem
+
+    def problem(self, attachment: Attachment) -> Exception | None:
+        """Why what was read or written through it until now does not count."""
+        with self._lock:
+            return self._problem(attachment)
 
     def _problem(self, attachment: Attachment) -> Exception | None:
         """With the lock held: what the owner has said until this very moment."""
