@@ -6,9 +6,11 @@ import sys
 from collections.abc import Sequence
 
 from services.cli.verbs import (
+    bridge,
     chat,
     down,
     models,
+    quota,
     simulate,
     status,
     store,
@@ -19,7 +21,21 @@ from services.cli.verbs import (
     where,
 )
 
-VERBS = (up, down, status, chat, models, tail, store, simulate, verify, where, version)
+VERBS = (
+    up,
+    down,
+    status,
+    chat,
+    models,
+    tail,
+    store,
+    quota,
+    simulate,
+    verify,
+    where,
+    bridge,
+    version,
+)
 DESCRIPTION = "LLM serving with the KVCache at the centre: run a mesh here, or talk to one."
 EPILOG = """\
 examples:

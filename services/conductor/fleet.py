@@ -17,7 +17,8 @@ from moonpool.messages.load import LoadReport
 from moonpool.messages.registry import Heartbeat, ModelRecord, Registration
 
 INSTANCE_ROLES = frozenset({"prefill", "decode", "colocated"})
-OWNER_ROLES = INSTANCE_ROLES | {"store"}
+FOREIGN = "foreign"  # an engine that is not ours: known, found by others, never planned on
+OWNER_ROLES = INSTANCE_ROLES | {"store", FOREIGN}
 _MEMBERS_MAX = 65536  # a mesh is smaller; a flood of made-up ids is not let in
 _GREETED_MAX = 4096
 _GREETED_S = 10.0  # whoever was let in and sends no heartbeat for so long did not come
@@ -248,6 +249,10 @@ class Fleet:
         """Members of these roles, in order of id, so that choices are reproducible."""
         wanted = frozenset(roles)
         return sorted((m for m in self if m.role in wanted), key=lambda m: m.id)
+
+    def foreign(self) -> list[Member]:
+        """Engines that are not ours: nobody here can read their blocks."""
+        return [member for member in self if member.role == FOREIGN]
 
     def silent(self, now_s: float, after_s: float) -> list[Member]:
         """Members not heard of for `after_s`: worth a probe."""

@@ -38,6 +38,7 @@ def where(request: WhereRequest, fleet: Fleet, holdings: Holdings, conductor: st
                 tier=place.tier,
                 prefix_blocks=leading.get(place.bit, 0),
                 blocks=held[place.bit],
+                url=member.registration.url,
             )
         )
     holders.sort(key=lambda h: (-h.prefix_blocks, -h.blocks, h.owner, h.tier))

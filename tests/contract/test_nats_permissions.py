@@ -18,7 +18,7 @@ from tests.support.until import until
 CONFIG = Path(__file__).resolve().parents[2] / "deploy" / "nats" / "nats.conf"
 USERS = (
     "gateway", "conductor", "prefill", "decode", "colocated", "store", "exporter", "observer",
-    "operator",
+    "operator", "foreign",
 )  # fmt: skip
 SUBJECTS = Subjects()
 
@@ -98,6 +98,7 @@ SPEAKS = {
         SUBJECTS.role("c"),
         SUBJECTS.store("s", "drain"),
     ],
+    "foreign": [SUBJECTS.hello, SUBJECTS.heartbeat, SUBJECTS.kv_events("f")],
 }
 MUTE = {
     "gateway": [SUBJECTS.kv_events("s"), SUBJECTS.store("s", "remove"), SUBJECTS.tokens("r")],
@@ -109,6 +110,7 @@ MUTE = {
     "exporter": [SUBJECTS.metrics("gateway", "g"), SUBJECTS.heartbeat, SUBJECTS.plan],
     "observer": [SUBJECTS.audit("a", "b"), SUBJECTS.plan, SUBJECTS.heartbeat],
     "operator": [SUBJECTS.tokens("r"), SUBJECTS.heartbeat, SUBJECTS.audit("a", "b")],
+    "foreign": [SUBJECTS.plan, SUBJECTS.load("f"), SUBJECTS.store("s", "put_start")],
 }
 DEAF = {
     "gateway": ["mp.>", SUBJECTS.plan, "_INBOX_prefill.>", "_PARTS_prefill.>", SUBJECTS.load()],
@@ -120,6 +122,7 @@ DEAF = {
     "exporter": ["mp.>", "mp.audit.>", "_INBOX_gateway.>"],
     "observer": ["mp.>", SUBJECTS.tokens("*"), SUBJECTS.prefill("*", "submit"), "_INBOX_gateway.>"],
     "operator": [">", "_INBOX_gateway.>", "_PARTS_store.>"],
+    "foreign": ["mp.>", SUBJECTS.kv_events(), SUBJECTS.tokens("*"), "_INBOX_gateway.>"],
 }
 
 

@@ -25,13 +25,16 @@ class ModelRecord(msgspec.Struct, frozen=True):
 
 class Registration(msgspec.Struct, frozen=True):
     id: str
-    role: str  # "gateway", "conductor", "prefill", "decode", "colocated", "store"
+    role: str  # "gateway", "conductor", "prefill", "decode", "colocated", "store", "foreign"
     epoch: str  # new at every start
     started_unix_s: float
     host_id: str
     version: str
     endpoints: list[Endpoint] = []
     model: ModelRecord | None = None  # instances only
+    rack: str = ""  # what it shares a switch with; "": not told
+    zone: str = ""  # what it shares a building or a region with
+    url: str = ""  # HTTP address of a foreign engine, for routers
 
 
 class HelloReply(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ class Holder(msgspec.Struct, frozen=True):
     tier: str  # "hbm", "dram", "nvme", "oss"
     prefix_blocks: int  # leading blocks without a hole: what a router counts on
     blocks: int  # of all that were asked for; >= prefix_blocks
+    url: str = ""  # of a foreign engine
 
 
 class WhereReply(msgspec.Struct, frozen=True):

@@ -40,6 +40,7 @@ class ServiceContext(Generic[S]):
         self,
         endpoints: Sequence[TransferEndpoint] = (),
         model: ModelRecord | None = None,
+        url: str = "",
     ) -> Registration:
         """What we tell the mesh about ourselves."""
         return Registration(
@@ -51,6 +52,9 @@ class ServiceContext(Generic[S]):
             version=self.version,
             endpoints=list(endpoints),
             model=model,
+            rack=self.settings.rack,
+            zone=self.settings.zone,
+            url=url,
         )
 
     async def serve(

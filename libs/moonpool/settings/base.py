@@ -39,6 +39,13 @@ class CommonSettings(BaseModel):
         "",
         description="Processes with the same host id try shared memory; empty: the machine's id.",
     )
+    rack: str = Field(
+        "", description="Name of the rack, or of whatever shares a switch; empty: not told."
+    )
+    zone: str = Field(
+        "",
+        description="Name of the zone: links between zones count as slow until they are measured.",
+    )
     run_dir: str = Field(
         "",
         description="Folder for Unix sockets of the shm transport; empty: one made for this run.",

@@ -3,6 +3,7 @@
 from pydantic.fields import FieldInfo
 
 from moonpool.settings.base import PREFIX, CommonSettings
+from moonpool.settings.bridge import BridgeSettings
 from moonpool.settings.conductor import ConductorSettings
 from moonpool.settings.exporter import ExporterSettings
 from moonpool.settings.gateway import GatewaySettings
@@ -26,6 +27,7 @@ SECTIONS: tuple[tuple[str, type[CommonSettings]], ...] = (
     ("Prefill, decode and colocated instances", WorkerSettings),
     ("Store nodes", StoreSettings),
     ("Exporter", ExporterSettings),
+    ("Bridge", BridgeSettings),
 )
 
 

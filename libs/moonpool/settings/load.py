@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from moonpool.settings.base import PREFIX, CommonSettings, SettingsError, read_settings
+from moonpool.settings.bridge import BridgeSettings
 from moonpool.settings.conductor import ConductorSettings
 from moonpool.settings.exporter import ExporterSettings
 from moonpool.settings.gateway import GatewaySettings
@@ -18,6 +19,7 @@ ALL_SETTINGS: tuple[type[CommonSettings], ...] = (
     WorkerSettings,
     StoreSettings,
     ExporterSettings,
+    BridgeSettings,
 )
 
 S = TypeVar("S", bound=CommonSettings)
