@@ -16,6 +16,7 @@ import numpy as np
 from moonpool.transfer.slices import Column
 
 IOV_MAX = 1024
+FEW = 16  # ranges that are counted faster one by one than in a column
 SAME_HOST_BUFFER_BYTES = 256 << 10
 _RANGE = struct.Struct("@QQ")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -79,11 +80,12 @@ class Vector:
         self._bytes = self._table.data.cast("B")
         self._address = int(self._table.ctypes.data)
         self._count = 0
+        self._first = 0  # ranges before it are done
         self._header = _Msghdr()
         self._pointer = ctypes.addressof(self._header)
 
     def clear(self) -> None:
-        self._count = 0
+        self._count = self._first = 0
 
     def add(self, address: int, length: int) -> None:
         _RANGE.pack_into(self._bytes, 16 * self._count, address, length)
@@ -106,31 +108,52 @@ class Vector:
         """Fills every byte; the table is used up. Raises StreamBroken."""
         self._move(_libc.recvmsg, fd, socket.MSG_WAITALL)
 
-    def _move(self, call: Any, fd: int, flags: int) -> None:
-        header, first = self._header, 0
-        while first < self._count:
-            header.iov = self._address + 16 * first
-            header.iovlen = min(self._count - first, IOV_MAX)
+    def try_send(self, fd: int) -> bool:
+        """Sends what goes out without waiting; True when that was the rest. Raises StreamBroken."""
+        return self._move(_libc.sendmsg, fd, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+
+    def try_receive(self, fd: int) -> bool:
+        """Takes what has arrived; True when that was the rest. Raises StreamBroken."""
+        return self._move(_libc.recvmsg, fd, socket.MSG_DONTWAIT)
+
+    def _move(self, call: Any, fd: int, flags: int) -> bool:
+        header = self._header
+        while self._first < self._count:
+            header.iov = self._address + 16 * self._first
+            header.iovlen = min(self._count - self._first, IOV_MAX)
             moved = call(fd, self._pointer, flags)
             if moved <= 0:
                 code = ctypes.get_errno() if moved < 0 else errno.ECONNRESET
                 if code == errno.EINTR:
                     continue
+                if code == errno.EAGAIN and flags & socket.MSG_DONTWAIT:
+                    return False
                 raise StreamBroken(code, os.strerror(code))
-            first = self._advance(first, moved)
+            self._advance(moved)
+        return True
 
-    def _advance(self, first: int, moved: int) -> int:
-        """Takes `moved` bytes off the front; the index of the first range with bytes left."""
-        lengths = self._table[first : self._count, 1]
-        if len(lengths) == 1 and moved == int(lengths[0]):
-            return first + 1
-        ends = np.cumsum(lengths)
+    def _advance(self, moved: int) -> None:
+        """Takes `moved` bytes off the front."""
+        for index in range(self._first, min(self._count, self._first + FEW)):
+            address, length = _RANGE.unpack_from(self._bytes, 16 * index)
+            if moved < length:
+                _RANGE.pack_into(self._bytes, 16 * index, address + moved, length - moved)
+                self._first = index
+                return
+            moved -= length
+        self._first = min(self._count, self._first + FEW)
+        if moved:
+            self._advance_far(moved)
+
+    def _advance_far(self, moved: int) -> None:
+        """The same across many ranges."""
+        ends = np.cumsum(self._table[self._first : self._count, 1])
         whole = int(np.searchsorted(ends, np.uint64(moved), side="right"))
         part = moved - (int(ends[whole - 1]) if whole else 0)
+        self._first += whole
         if part:
-            self._table[first + whole, 0] += np.uint64(part)
-            self._table[first + whole, 1] -= np.uint64(part)
-        return first + whole
+            self._table[self._first, 0] += np.uint64(part)
+            self._table[self._first, 1] -= np.uint64(part)
 
 
 def wait_all(sock: socket.socket) -> int:

@@ -69,6 +69,7 @@ class Stream:
         self._shut = False
         self._in_flight: deque[Job] = deque()
         self._sent = 0  # frames
+        self._answered = 0
         self._vector: Vector = Vector()
         front = np.zeros(FRAME_BYTES, np.uint8)
         self._front_bytes = front.data
@@ -142,6 +143,11 @@ class Stream:
             job.runner = self
         if job.stopped is not None:
             raise StreamBroken(errno.ECANCELED, str(job.stopped))
+        self._load(job)
+        self._vector.send(self._sock.fileno())
+
+    def _load(self, job: Job) -> None:
+        """Makes its frame what the vector sends next."""
         piece, grant = job.slice, job.remote.grant
         remote, lengths = shifted(piece.remote, grant.offset), plain(piece.lengths)
         count, self._sent = len(lengths), self._sent + 1
@@ -170,33 +176,41 @@ class Stream:
             rest = self._ranges[1:count].data.cast("B") if count > 1 else b""
             vector.add(self._seals.put_head(self._front_bytes, rest), SEAL_BYTES)
         if op is WireOp.WRITE:
-            self._add_memory(job)
+            _add_memory(vector, job)
             if job.checked:
                 vector.add(self._seals.put(self._memory_seal(job)), SEAL_BYTES)
-        vector.send(self._sock.fileno())
 
-    def _add_memory(self, job: Job) -> None:
-        self._vector.add_all(shifted(job.slice.local, job.local.address), job.slice.lengths)
+    def _expect(self, job: Job, vector: Vector) -> None:
+        """Makes its answer what `vector` receives next."""
+        self._reply_bytes[:] = _NO_REPLY
+        vector.clear()
+        vector.add(self._reply_address, REPLY_BYTES)
+        if job.op is Op.READ:
+            _add_memory(vector, job)
+        if job.checked:
+            vector.add(self._seals.address, SEAL_BYTES)
 
     def receive(self) -> None:
         """Takes the oldest reply owed and ends its job. Raises StreamBroken; that job and all after
         it are then still in flight."""
         assert self._sock is not None
         job = self._in_flight[0]
-        self._reply_bytes[:] = _NO_REPLY
-        self._vector.clear()
-        self._vector.add(self._reply_address, REPLY_BYTES)
-        if job.op is Op.READ:
-            self._add_memory(job)
-        if job.checked:
-            self._vector.add(self._seals.address, SEAL_BYTES)
+        self._expect(job, self._vector)
         try:
             self._vector.receive(self._sock.fileno())
         except StreamBroken:
-            refusal = self._refusal(job)
-            if refusal is not None:
-                self._finish(refusal)
+            self._cut_short(job)
             raise
+        self._answer(job)
+
+    def _cut_short(self, job: Job) -> None:
+        """Its answer ended early: perhaps it was a refusal, which no bytes follow."""
+        refusal = self._refusal(job)
+        if refusal is not None:
+            self._finish(refusal)
+
+    def _answer(self, job: Job) -> None:
+        """Its answer has arrived. Raises StreamBroken after a refusal."""
         refusal = self._refusal(job)
         if refusal is not None:
             self._finish(refusal)
@@ -221,7 +235,7 @@ class Stream:
             return None
         try:
             status, request, _ = unpack_reply(self._reply_bytes)
-            if status is Status.OK and request != self._sent - len(self._in_flight) + 1:
+            if status is Status.OK and request != self._answered + 1:
                 raise BadFrame(f"answer to request {request}")
         except BadFrame as error:
             return PathFailed(PeerLost(f"{self._peer} sent no proper reply: {error}"))
@@ -236,6 +250,7 @@ class Stream:
     def _finish(self, error: Exception | None) -> None:
         with self._lock:
             job = self._in_flight.popleft()
+            self._answered += 1
         self._end(job, error)
 
     def fail_all(self, reason: str) -> None:
@@ -267,3 +282,7 @@ class Stream:
     def _break(self) -> None:
         if self._sock is not None:
             vectored.shut(self._sock)
+
+
+def _add_memory(vector: Vector, job: Job) -> None:
+    vector.add_all(shifted(job.slice.local, job.local.address), job.slice.lengths)
