@@ -1,22 +1,13 @@
 """The eviction seam: who goes first when a tier is full. Pure; time is handed in."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from moonpool.kv.hint import NO_HINT, BlockHint
+
+__all__ = ["NO_HINT", "BlockHint", "EvictionPolicy"]
+
 K = TypeVar("K")
-
-
-@dataclass(frozen=True, slots=True)
-class BlockHint:
-    """What an owner may know of blocks beyond their keys. Most policies ignore it; all work
-    without."""
-
-    run_blocks: int = 0  # blocks of the prompt that uses them; 0: unknown
-    partial: bool = False  # a prompt ended inside the block: only the very same prompt reuses it
-
-
-NO_HINT = BlockHint()
 
 
 class EvictionPolicy(Protocol, Generic[K]):

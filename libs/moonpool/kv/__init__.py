@@ -6,6 +6,7 @@ It never moves bytes, reads a clock or talks to anybody.
 
 from moonpool.kv.fingerprint import Fingerprint, ModelIdentity
 from moonpool.kv.foreign import foreign_root
+from moonpool.kv.hint import NO_HINT, BlockHint
 from moonpool.kv.keys import (
     KEY_BYTES,
     BlockKey,
@@ -22,6 +23,8 @@ from moonpool.kv.prefix import PrefixIndex
 
 __all__ = [
     "KEY_BYTES",
+    "NO_HINT",
+    "BlockHint",
     "BlockKey",
     "BlockLayout",
     "BlockPool",

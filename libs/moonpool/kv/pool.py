@@ -12,6 +12,7 @@ Bookkeeping only: the bytes are the engine's. One thread.
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from moonpool.kv.hint import NO_HINT, BlockHint
 from moonpool.kv.keys import BlockKey
 from moonpool.kv.prefix import PrefixIndex
 
@@ -19,9 +20,11 @@ from moonpool.kv.prefix import PrefixIndex
 class EvictionOrder(Protocol):
     """What the pool asks of an eviction policy; `cache.EvictionPolicy[BlockKey]` is one."""
 
-    def insert(self, key: BlockKey, size_bytes: int, now_s: float) -> None: ...
+    def insert(
+        self, key: BlockKey, size_bytes: int, now_s: float, hint: BlockHint = NO_HINT
+    ) -> None: ...
 
-    def touch(self, keys: Iterable[BlockKey], now_s: float) -> None: ...
+    def touch(self, keys: Iterable[BlockKey], now_s: float, hint: BlockHint = NO_HINT) -> None: ...
 
     def victim(self, now_s: float) -> BlockKey | None: ...
 
@@ -99,9 +102,9 @@ class BlockPool:
                 self._order.remove(key)
             self._refs[block] += 1
 
-    def release(self, blocks: Sequence[int], now_s: float) -> None:
+    def release(self, blocks: Sequence[int], now_s: float, hint: BlockHint = NO_HINT) -> None:
         """One reference less to each. Given head first; entered in the eviction order tail first,
-        so that a chain loses its end before its beginning."""
+        so that a chain loses its end before its beginning. `hint` tells whoever used them."""
         for block in reversed(blocks):
             assert self._refs[block] > 0, f"block {block} released once too often"
             self._refs[block] -= 1
@@ -111,7 +114,7 @@ class BlockPool:
             if key is None:
                 self._free.append(block)
             else:
-                self._order.insert(key, self._block_bytes, now_s)
+                self._order.insert(key, self._block_bytes, now_s, hint)
 
     def publish(self, key: BlockKey, block: int) -> bool:
         """A full block in use becomes findable. False when the key is held already elsewhere."""
