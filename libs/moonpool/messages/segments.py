@@ -8,6 +8,9 @@ class Endpoint(msgspec.Struct, frozen=True, array_like=True):
 
     transport: str  # "shm", "tcp", "rdma"
     address: str  # shm: path of a Unix socket; tcp: "host:port" or "[v6]:port"
+    # how near the owner's NIC there is to the memory: 0 preferred, 1 other, 2 not named
+    rank: int = 0
+    nic: str = ""  # the owner's name for that NIC; "": there is but one, or none
 
 
 class RegionGrant(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from moonpool.transfer.errors import (
     RegionClosed,
     TransferBusy,
 )
-from moonpool.transfer.job import Job, PathFailed
+from moonpool.transfer.job import COLLISIONS_MAX, Job, PathFailed
 from moonpool.transfer.latencies import Latencies
 from moonpool.transfer.mapping import MappedView, mapper_of
 from moonpool.transfer.path_log import PathLog
@@ -29,6 +29,7 @@ from moonpool.transfer.regions import LocalRegion, RegionTable
 from moonpool.transfer.remote import OpenedGrant
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls, TlsFiles
+from moonpool.transfer.topology import Topology, discover
 from moonpool.transfer.transports.base import Path, Surroundings, Transport, TransportUnavailable
 from moonpool.transfer.transports.memory import MemoryTransport
 from moonpool.transfer.transports.rdma import RdmaTransport
@@ -40,7 +41,6 @@ INLINE_BYTES = 1 << 20  # a batch up to this size is copied at once: a thread wo
 INLINE_RANGES = 64
 JOBS_MAX = 65_536  # slices under way in one engine
 TRIES_PER_PATH = 2
-COLLISIONS_MAX = 32
 ONE_SIDED = {"rdma"}  # the owner's processor never sees the bytes, so it vouches for none
 KINDS: dict[str, Callable[[Surroundings], Transport]] = {
     "memory": MemoryTransport,
@@ -87,13 +87,16 @@ class TransferEngine:
         rdma_device: str = "",
         checksum: bool = False,
         tls: TlsFiles | None = None,
+        topology: Topology | None = None,
     ) -> Self:
-        """Listens and is ready. `run_dir` must exist; `advertise_host` is what peers connect to
-        when `listen_host` is a wildcard; `rdma_device` names adapters, "device:port:gid" with
-        commas between, all that are active if empty; `checksum` is for transfers that do not say
-        themselves; with `tls`, tcp is spoken to peers that have it too, and rdma to none. Raises
-        BadTransfer when the name is taken in
-        `run_dir`, the host cannot be listened on, or a transport is unknown."""
+        """Listens and is ready. `run_dir` must exist; `listen_host` is an address or an interface,
+        or several with commas between, which are then NICs used together; `advertise_host` is what
+        peers connect to when that is a wildcard, one for each of several; `topology` says which
+        NICs are near which memory, by default what sysfs says; `rdma_device` names adapters,
+        "device:port:gid" with commas between, all that are active if empty; `checksum` is for
+        transfers that do not say themselves; with `tls`, tcp is spoken to peers that have it too,
+        and rdma to none. Raises BadTransfer when the name is taken in `run_dir`, a host cannot be
+        listened on, or a transport is unknown."""
         engine = cls(name, secrets.token_hex(8), host_id, checksum)
         around = Surroundings(
             name=name,
@@ -106,8 +109,10 @@ class TransferEngine:
             loop=engine._loop,
             tally=engine._tally,
             rdma_device=rdma_device,
+            topology=topology if topology is not None else discover(),
             tls=Tls(tls) if tls is not None else None,
         )
+        engine._table.topology = around.topology
         try:
             for kind in transports:
                 await engine._add(kind, around)
@@ -193,11 +198,9 @@ class TransferEngine:
         for kind, transport in self._transports.items():
             if kind in self.unavailable:
                 continue
-            for endpoint in grant.endpoints:
-                if endpoint.transport == kind:
-                    path = transport.path(grant, endpoint)
-                    if path is not None:
-                        yield path
+            endpoints = [e for e in grant.endpoints if e.transport == kind]
+            if endpoints:
+                yield from transport.paths(grant, endpoints)
 
     def submit(
         self,
@@ -240,7 +243,7 @@ class TransferEngine:
             if local.table is not self._table or remote.opener is not self._table:
                 raise BadTransfer("local and remote must come from this transfer engine")
             check_pair(op, local, remote)
-            for piece in pieces(requests, local.length, remote.grant.length, indices):
+            for piece in pieces(requests, local.length, remote, indices):
                 mine = indices[piece.first : piece.last]
                 yield Job(batch, op, local, remote, piece, mine, priority, expires_s)
 
@@ -264,7 +267,9 @@ class TransferEngine:
 
     def report(self, job: Job, error: Exception | None, path: str) -> None:
         job.runner = None
-        if error is None:
+        if job.carrier is not None and job.carrier.ended(job, error):
+            self._tally.add("retries")
+        elif error is None:
             took_s = time.monotonic() - job.started_s
             self._tally.moved(path, job.op.value, job.slice.payload, took_s)
             self._path_log.worked(job.remote.grant, path)
@@ -274,6 +279,8 @@ class TransferEngine:
         elif isinstance(error, PathFailed):
             if not error.collateral and not isinstance(error.cause, CallerError):
                 self._path_log.failed(job.remote.grant, path, error)
+            if job.remote.paths[job.at_path].ways > 1:
+                job.tries = TRIES_PER_PATH  # every way of it was tried
             self._retry(job, error)
         else:
             self._finish(job, error)
@@ -319,6 +326,8 @@ class TransferEngine:
         self._stop(job, RegionClosed("local region is unregistered"))
 
     def _finish(self, job: Job, error: Exception | None) -> None:
+        if job.carrier is not None:
+            job.carrier.forget(job)
         if job.held is not None:
             self._table.leave(job.held)
             job.held = None

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from moonpool.transfer.remote import OpenedGrant
 
 
+COLLISIONS_MAX = 32  # then a path that is cut for others' sake has failed all the same
+
+
 class PathFailed(Exception):
     """This path did not work; another may. `cause` is what the caller sees if none does."""
 
@@ -34,11 +37,22 @@ class Runner(Protocol):
         """Ends `job` within microseconds if it still runs it. From any thread."""
 
 
+class Carrier(Protocol):
+    """Holds a job while one of several ways runs it. Of the loop."""
+
+    def ended(self, job: "Job", error: Exception | None) -> bool:
+        """A way has ended with it. True: another has it now, or will; False: it is over here."""
+
+    def forget(self, job: "Job") -> None:
+        """Nobody wants it any more, and it runs nowhere."""
+
+
 class Job:
     __slots__ = (
         "_tokens",
         "at_path",
         "batch",
+        "carrier",
         "checked",
         "collisions",
         "expires_s",
@@ -79,6 +93,7 @@ class Job:
         self.checked = False  # its bytes are compared by checksum before it counts
         self.held: Pass | None = None
         self.runner: Runner | None = None
+        self.carrier: Carrier | None = None
         self.stopped: MoonpoolError | None = None  # why nobody wants the result any more
         self.at_path = 0  # index into remote.paths
         self.tries = 0  # on this path
@@ -103,6 +118,11 @@ class Job:
     @property
     def claimed(self) -> bool:
         return not self._tokens
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another way is left should this one not work."""
+        return self.carrier is not None or self.at_path + 1 < len(self.remote.paths)
 
     def cut(self, reason: MoonpoolError) -> None:
         """Nobody wants it any more: whoever runs it stops soon and reports its end."""

@@ -46,6 +46,17 @@ class Lanes(Generic[T]):
         self._since_promoted += 1
         return self._foreground.popleft()
 
+    def remove(self, item: T) -> bool:
+        """False when it does not wait. Looks at all that do."""
+        if item in self._foreground:
+            self._foreground.remove(item)
+            return True
+        for index, (_, each) in enumerate(self._background):
+            if each == item:
+                del self._background[index]
+                return True
+        return False
+
     def drain(self) -> list[T]:
         """Everything that waits, in order; empties the lanes."""
         items = [*self._foreground, *(item for _, item in self._background)]

@@ -9,9 +9,9 @@ from moonpool.transfer.errors import BadTransfer, RegionClosed
 from moonpool.transfer.regions import LocalRegion
 from moonpool.transfer.remote import OpenedGrant
 from moonpool.transfer.slices import Slice, cut, one
+from moonpool.transfer.spraying.sizes import SLICE_BYTES_MAX, SLICE_BYTES_MIN, slice_bytes
 from moonpool.transfer.wire import RANGES_MAX, refused
 
-SLICE_BYTES = 8 << 20
 Group = tuple[Op, LocalRegion, OpenedGrant, Sequence[int]]
 
 
@@ -40,12 +40,16 @@ def check_pair(op: Op, local: LocalRegion, remote: OpenedGrant) -> None:
 
 
 def pieces(
-    requests: Sequence[TransferRequest], local_end: int, remote_end: int, indices: Sequence[int]
+    requests: Sequence[TransferRequest],
+    local_end: int,
+    remote: OpenedGrant,
+    indices: Sequence[int],
 ) -> list[Slice]:
     """The group, checked against its bounds and cut. Raises BadTransfer."""
+    remote_end = remote.grant.length
     if len(indices) == 1:
         r = requests[indices[0]]
-        if 0 < r.length <= SLICE_BYTES:
+        if 0 < r.length <= (SLICE_BYTES_MAX if remote.ways == 1 else SLICE_BYTES_MIN):
             for offset, end in ((r.local_offset, local_end), (r.remote_offset, remote_end)):
                 if not 0 <= offset <= end - r.length:
                     raise _outside(end)
@@ -62,7 +66,8 @@ def pieces(
     for offsets, end in ((lo, local_end), (ro, remote_end)):
         if int(offsets.min()) < 0 or bool((offsets > end - ln).any()):
             raise _outside(end)
-    return cut(lo, ro, ln, slice_bytes=SLICE_BYTES, ranges_max=RANGES_MAX)
+    size = slice_bytes(int(ln.sum()), remote.ways)
+    return cut(lo, ro, ln, slice_bytes=size, ranges_max=RANGES_MAX)
 
 
 def _outside(end: int) -> BadTransfer:

@@ -15,10 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from msgspec import structs
+
 from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer.errors import BadTransfer, GrantRefused, RegionClosed, TransferTimeout
 from moonpool.transfer.memory import Memory
 from moonpool.transfer.slices import Column
+from moonpool.transfer.topology import Topology
 from moonpool.transfer.wire import KEY_BYTES, refused
 
 REMEMBER_EXPIRED_S = 60.0  # so that a late user hears "expired" and not "unknown"
@@ -112,6 +115,7 @@ class RegionTable:
         self.epoch = epoch
         self.host_id = host_id
         self.endpoints: list[Endpoint] = []
+        self.topology = Topology()
         self.notifiers: list[Notifier] = []  # of transports whose peers do without us
         self.refused: Counter[str] = Counter()  # by reason
         self._lock = threading.Lock()
@@ -154,7 +158,7 @@ class RegionTable:
             segment=self.name,
             epoch=self.epoch,
             host_id=self.host_id,
-            endpoints=list(self.endpoints),
+            endpoints=self._endpoints(region.location),
             region=region.id,
             offset=offset,
             length=length,
@@ -162,6 +166,13 @@ class RegionTable:
             key=key,
             expires_unix_s=expires,
         )
+
+    def _endpoints(self, location: str) -> list[Endpoint]:
+        """Ours, with how near each is to memory there."""
+        return [
+            structs.replace(e, rank=self.topology.rank(location, e.nic)) if e.nic else e
+            for e in self.endpoints
+        ]
 
     def _forget_expired(self, region: LocalRegion, now_s: float) -> None:
         """Long expired grants go, so that a long-lived pool keeps no history."""

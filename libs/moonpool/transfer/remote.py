@@ -8,12 +8,23 @@ from moonpool.transfer.transports.base import Path
 class OpenedGrant:
     """Cheap: connections are made when the first transfer needs them, and shared per peer."""
 
-    __slots__ = ("__weakref__", "grant", "opener", "paths")
+    __slots__ = ("__weakref__", "_ranks", "grant", "opener", "paths", "ways")
 
     def __init__(self, grant: RegionGrant, paths: list[Path], opener: RegionTable) -> None:
         self.grant = grant
         self.opener = opener  # of the engine whose paths these are
         self.paths = paths
+        self.ways = paths[0].ways  # that share the bytes, while the best path works
+        self._ranks: dict[str, tuple[int, ...]] = {}
+
+    def ranks(self, transport: str) -> tuple[int, ...]:
+        """How near each of the owner's NICs is to this memory, the lowest nearest."""
+        ranks = self._ranks.get(transport)
+        if ranks is None:
+            ends = self.grant.endpoints
+            ranks = tuple(e.rank for e in ends if e.transport == transport)
+            self._ranks[transport] = ranks
+        return ranks
 
     def __repr__(self) -> str:
         paths = ",".join(path.name for path in self.paths)

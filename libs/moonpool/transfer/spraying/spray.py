@@ -53,9 +53,9 @@ class Spray(Generic[T]):
 
     def next(self, now_s: float) -> Handed[T] | None:
         """A slice and the way that it is on from now on. None: nothing more can be started now."""
-        for _ in range(len(self._turn) if self.waiting else 0):
+        for _ in range(len(self._turn)):
             lanes = self._classes[self._turn[0]]
-            load = lanes.take(now_s)
+            load = self._living(lanes, now_s)
             if load is None:
                 del self._classes[self._turn.popleft()]
                 continue
@@ -76,7 +76,7 @@ class Spray(Generic[T]):
         way.arrived(load, now_s)
         if way.settled:
             if way.speed_bytes_s(now_s) < SLOW_SHARE * self._fastest(now_s):
-                way.rest.failed(now_s)
+                way.leave(now_s)
             else:
                 way.rest.worked()
 
@@ -84,9 +84,9 @@ class Spray(Generic[T]):
         """Its way failed it: it waits for another, or, when `collateral` (the way was cut for
         another slice's sake), for any. False: every way failed it often enough, it is dropped."""
         way = load.way
-        self.dropped(load)
+        self._off(load)
         if not collateral:
-            self.ways[way].rest.failed(now_s)
+            self.ways[way].leave(now_s)
             load.failures[way] = load.failures.get(way, 0) + 1
             if len(load.failures) == len(self.ways) and self._is_spent(load):
                 return False
@@ -99,15 +99,16 @@ class Spray(Generic[T]):
 
     def taken_back(self, load: Load[T], now_s: float) -> None:
         """It had not begun on its way, and waits again."""
-        self.dropped(load)
+        self._off(load)
         self._put_back(load, now_s)
 
     def dropped(self, load: Load[T]) -> None:
-        """Nobody wants it any more, or it ended for a reason that no way is to blame for. One that
-        waits stays until its turn comes."""
+        """Nobody wants it any more, or it ended for a reason that no way is to blame for."""
         if load.way >= 0:
-            self.ways[load.way].drop(load)
-            load.way = -1
+            self._off(load)
+        elif not load.dead:
+            load.dead = True  # out of its queue when its turn comes
+            self._count(load, -1)
 
     def overdue(self, now_s: float) -> list[int]:
         """Ways that must be given up for now: they do not answer, and others might. They rest."""
@@ -115,7 +116,7 @@ class Spray(Generic[T]):
         speeds = self._speeds(now_s)
         for index, way in enumerate(self.ways):
             if way.overdue(speeds[index], now_s) and self._has_other(index, now_s):
-                way.rest.failed(now_s)
+                way.leave(now_s)
                 late.append(index)
         return late
 
@@ -133,6 +134,16 @@ class Spray(Generic[T]):
             lanes = self._classes[ranks] = Lanes()
             self._turn.append(ranks)
         return lanes
+
+    def _living(self, lanes: Lanes[Load[T]], now_s: float) -> Load[T] | None:
+        load = lanes.take(now_s)
+        while load is not None and load.dead:
+            load = lanes.take(now_s)
+        return load
+
+    def _off(self, load: Load[T]) -> None:
+        self.ways[load.way].drop(load)
+        load.way = -1
 
     def _put_back(self, load: Load[T], now_s: float) -> None:
         self._lanes(load.ranks).put_back(load, load.priority, now_s)
@@ -192,7 +203,7 @@ class Spray(Generic[T]):
             assert way.pending_bytes == sum(load.size_bytes for load in way.carried)
             assert way.nic.pending_bytes >= way.pending_bytes
             assert all(load.way == index for load in way.carried)
-        assert self.waiting == sum(len(lanes) for lanes in self._classes.values())
+        assert 0 <= self.waiting <= sum(len(lanes) for lanes in self._classes.values())
         assert (self.waiting == 0) == (sum(self._waiting_bytes.values()) == 0)
 
     def stats(self, now_s: float) -> list[dict[str, float]]:

@@ -30,6 +30,7 @@ class Load(Generic[T]):
     priority: Priority
     way: int = -1  # that carries it; -1: none
     since_s: float = 0.0  # when that way was given it
+    dead: bool = False  # nobody wants it any more
     failures: dict[int, int] = field(default_factory=dict)  # by way
 
 
@@ -39,6 +40,8 @@ class NicLoad:
 
     name: str
     pending_bytes: int = 0
+    bytes_moved: int = 0
+    rests: int = 0
 
 
 class Way(Generic[T]):
@@ -103,6 +106,7 @@ class Way(Generic[T]):
         latency and of connecting too: it counts when it is better than what is known."""
         self.drop(load)
         self.bytes_moved += load.size_bytes
+        self.nic.bytes_moved += load.size_bytes
         took_s, self._mark_s = now_s - self._mark_s, now_s
         better = self._slices and load.size_bytes * self._seconds > took_s * self._bytes
         if better or not self._fresh:
@@ -111,6 +115,10 @@ class Way(Generic[T]):
             self._slices += 1
         self._fresh = False
         self.rest.over()
+
+    def leave(self, now_s: float) -> None:
+        """It failed: it rests."""
+        self.nic.rests += self.rest.failed(now_s)
 
     def overdue(self, speed_bytes_s: float, now_s: float) -> bool:
         """The oldest slice on it should have arrived long ago."""

@@ -7,7 +7,8 @@ transport touches the job's memory any more.
 """
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from moonpool.transfer.job import Job
 from moonpool.transfer.regions import RegionTable
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls
+from moonpool.transfer.topology import Topology
 
 
 class TransportUnavailable(Exception):
@@ -46,6 +48,7 @@ class Surroundings:
     tally: Tally
     tls: Tls | None = None  # of tcp; None: bytes travel as they are
     rdma_device: str = ""  # which adapters rdma uses, see `rdma_choice`
+    topology: Topology = field(default_factory=Topology)
 
 
 class Path(Protocol):
@@ -54,6 +57,10 @@ class Path(Protocol):
     @property
     def name(self) -> str:
         """The transport's name."""
+
+    @property
+    def ways(self) -> int:
+        """How many NICs share the work: 1 unless it is a `SprayedPath`."""
 
     def start(self, job: Job) -> None:
         """Takes the job. Never blocks."""
@@ -66,8 +73,9 @@ class Transport(Protocol):
     async def listen(self) -> list[Endpoint]:
         """Serves peers from now on. Raises TransportUnavailable, BadTransfer."""
 
-    def path(self, grant: RegionGrant, endpoint: Endpoint) -> Path | None:
-        """The path to the owner of `grant`; None when this transport cannot reach it."""
+    def paths(self, grant: RegionGrant, endpoints: Sequence[Endpoint]) -> Sequence[Path]:
+        """To the owner of `grant`, best first; none when this transport cannot reach it.
+        `endpoints`: all of the grant's that are this transport's, at least one."""
 
     def stats(self) -> dict[str, float]: ...
 

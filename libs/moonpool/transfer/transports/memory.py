@@ -7,6 +7,7 @@ socket. Ask for it by name; it reaches nothing outside this process.
 import asyncio
 import os
 import secrets
+from collections.abc import Sequence
 
 from moonpool.messages.errors import BugError
 from moonpool.messages.segments import Endpoint, RegionGrant
@@ -39,7 +40,11 @@ class MemoryTransport:
         _served[self._address] = self._around.table
         return [Endpoint(self.name, self._address)]
 
-    def path(self, grant: RegionGrant, endpoint: Endpoint) -> "MemoryPath | None":
+    def paths(self, grant: RegionGrant, endpoints: Sequence[Endpoint]) -> list["MemoryPath"]:
+        found = (self._path(grant, endpoint) for endpoint in endpoints)
+        return [path for path in found if path is not None]
+
+    def _path(self, grant: RegionGrant, endpoint: Endpoint) -> "MemoryPath | None":
         if not endpoint.address.startswith(f"{os.getpid()}/"):
             return None
         key = (endpoint.address, grant.epoch)
@@ -61,6 +66,7 @@ class MemoryTransport:
 
 class MemoryPath:
     name = "memory"
+    ways = 1
 
     def __init__(
         self, peer: str, address: str, epoch: str, pool: CopyPool, reporter: Reporter

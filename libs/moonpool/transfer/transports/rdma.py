@@ -8,11 +8,21 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
+from collections.abc import Sequence
 
 from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer.errors import BadTransfer
-from moonpool.transfer.transports.base import Surroundings
+from moonpool.transfer.spraying import (
+    Lane,
+    LocalNic,
+    NicLoad,
+    SprayedPath,
+    pair_up,
+    sprayed_stats,
+)
+from moonpool.transfer.transports.base import Path, Surroundings
 from moonpool.transfer.transports.joining import join_all
+from moonpool.transfer.transports.nics import find_nics, split_hosts
 from moonpool.transfer.transports.rdma_choice import parse_choices
 from moonpool.transfer.transports.rdma_device import Device, open_devices
 from moonpool.transfer.transports.rdma_owner import RdmaOwner
@@ -33,58 +43,86 @@ class RdmaTransport:
         self._devices: list[Device] = []
         self._owner: RdmaOwner | None = None
         self._pool = LinkPool()
-        self._paths: dict[tuple[str, str], RdmaPath] = {}  # by address and epoch
+        self._loads: list[NicLoad] = []
+        self._paths: dict[tuple[str, str, str], RdmaPath] = {}  # by address, epoch and adapter
+        self._sprayed: dict[tuple[str, ...], SprayedPath] = {}  # by epoch and addresses
 
     async def listen(self) -> list[Endpoint]:
         """One endpoint per adapter. Raises TransportUnavailable without pyverbs or an adapter,
-        BadTransfer when the host or an adapter's address is none of ours."""
+        BadTransfer when a host or an adapter's address is none of ours."""
         around = self._around
         choices = parse_choices(around.rdma_device)
         self._devices = open_devices(load(), choices)
-        host = around.listen_host.strip("[]")
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            sock = socket.create_server((host, 0), family=family, backlog=BACKLOG)
-        except OSError as error:
-            raise BadTransfer(f"cannot listen on {host!r}: {error.strerror}") from error
-        self._owner = RdmaOwner(around.name, around.table, around.tally, self._devices, sock)
+        self._loads = [NicLoad(device.name) for device in self._devices]
+        hosts = split_hosts(around.listen_host)
+        if len(hosts) > 1:
+            hosts = [nic.address for nic in find_nics(hosts)]
+        socks = [_listen(host) for host in hosts or [""]]
+        self._owner = RdmaOwner(around.name, around.table, around.tally, self._devices, socks)
         around.table.notifiers.append(self._owner)
-        port = sock.getsockname()[1]
-        return [
-            Endpoint(self.name, f"{join_address(self._shown(host, device), port)}/{device.name}")
-            for device in self._devices
-        ]
+        ends = [(host, sock.getsockname()[1]) for host, sock in zip(hosts, socks, strict=True)]
+        several = len(self._devices) > 1
+        endpoints = []
+        for index, device in enumerate(self._devices):
+            host, port = ends[index % len(ends)]
+            shown = join_address(self._shown(host, index % len(ends), device), port)
+            nic = device.name if several else ""
+            endpoints.append(Endpoint(self.name, f"{shown}/{device.name}", nic=nic))
+        return endpoints
 
-    def _shown(self, host: str, device: Device) -> str:
+    def _shown(self, host: str, index: int, device: Device) -> str:
         """What peers connect to: for a wildcard, the address that the adapter has."""
-        if self._around.advertise_host:
-            return self._around.advertise_host
+        told = split_hosts(self._around.advertise_host)
+        if told:
+            return told[index % len(told)]
         wild = False
         with contextlib.suppress(ValueError):
             wild = ipaddress.ip_address(host).is_unspecified
         return (device.gid.ip or socket.gethostname()) if wild else host
 
-    def path(self, grant: RegionGrant, endpoint: Endpoint) -> RdmaPath | None:
+    def paths(self, grant: RegionGrant, endpoints: Sequence[Endpoint]) -> list[Path]:
         if not self._devices:
-            return None
-        key = (endpoint.address, grant.epoch)
+            return []
+        if len(endpoints) == len(self._devices) == 1:
+            return [self._path(grant, endpoints[0], self._devices[0])]
+        key = (grant.epoch, *(endpoint.address for endpoint in endpoints))
+        sprayed = self._sprayed.get(key)
+        if sprayed is None:
+            if len(self._sprayed) >= PATHS_MAX:
+                self._sprayed = {k: path for k, path in self._sprayed.items() if path.busy}
+            sprayed = self._sprayed[key] = self._spray(grant, endpoints)
+        return [sprayed]
+
+    def _spray(self, grant: RegionGrant, endpoints: Sequence[Endpoint]) -> SprayedPath:
+        """Adapters go together by number, as rails are wired."""
+        lanes = []
+        nics = [LocalNic(device.name) for device in self._devices]
+        for pair in pair_up(nics, [""] * len(endpoints)):
+            device, endpoint = self._devices[pair.local], endpoints[pair.remote]
+            path = self._path(grant, endpoint, device)
+            where = f"{device.name} > {endpoint.address}"
+            load = self._loads[pair.local]
+            lanes.append(Lane(path, load, device.name, pair.remote, where, pair.spare))
+        return SprayedPath(self.name, grant.segment, lanes, self._around.topology)
+
+    def _path(self, grant: RegionGrant, endpoint: Endpoint, device: Device) -> RdmaPath:
+        key = (endpoint.address, grant.epoch, device.name)
         path = self._paths.get(key)
         if path is None:
             if len(self._paths) >= PATHS_MAX:
                 self._paths = {k: p for k, p in self._paths.items() if p.connected or p.waiting}
             address, _, adapter = endpoint.address.rpartition("/")
             host, port = split_address(address)
-            mine = [e for e in grant.endpoints if e.transport == self.name].index(endpoint)
-            path = RdmaPath(
-                self._devices[mine % len(self._devices)],
+            around = self._around
+            path = self._paths[key] = RdmaPath(
+                device,
                 grant.segment,
                 grant.epoch,
                 (host, port, adapter),
-                self._around.reporter,
-                self._around.tally,
+                around.reporter,
+                around.tally,
                 self._pool,
             )
-            self._paths[key] = path
         return path
 
     def stats(self) -> dict[str, float]:
@@ -97,6 +135,7 @@ class RdmaTransport:
             "links_retired": self._pool.retired,
             "paths_resting": sum(path.resting for path in paths),
             "jobs_waiting": sum(path.waiting for path in paths),
+            **sprayed_stats(list(self._sprayed.values()), self._loads),
         }
 
     async def close(self) -> None:
@@ -110,3 +149,11 @@ class RdmaTransport:
         for device in self._devices:
             device.close()
         self._devices.clear()
+
+
+def _listen(host: str) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, 0), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise BadTransfer(f"cannot listen on {host!r}: {error.strerror}") from error

@@ -5,10 +5,23 @@ import time
 from collections.abc import Iterator
 
 from moonpool.messages.segments import RegionGrant
-from moonpool.transfer.job import Job
+from moonpool.transfer.errors import PeerLost
+from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.transports.rdma_wire import Ask, Granted, Withdrawn
+from moonpool.transfer.wire import Status, error_of
 
 GRANTS_MAX = 4096  # before those that have expired are forgotten, and then all
+
+
+def refusal(peer: str, granted: Granted) -> Exception:
+    """What an answer that is no yes means for a job."""
+    try:
+        status = Status(granted.status)
+    except ValueError:
+        status = Status.BAD_FRAME
+    if status in (Status.NOT_SHAREABLE, Status.BUSY):
+        return PathFailed(PeerLost(f"{peer} does not share this over rdma now"))
+    return error_of(status, peer)
 
 
 def ask_of(grant: RegionGrant) -> Ask:

@@ -1,5 +1,5 @@
-"""The owner's side of rdma: one listening socket, and per peer a thread that answers its asks. It
-sleeps while bytes move: that is between the adapters."""
+"""The owner's side of rdma: a listening socket per address, and per peer a thread that answers its
+asks. It sleeps while bytes move: that is between the adapters."""
 
 import contextlib
 import select
@@ -37,25 +37,28 @@ class RdmaOwner:
         table: RegionTable,
         tally: Tally,
         devices: list[Device],
-        sock: socket.socket,
+        socks: list[socket.socket],
     ) -> None:
         self._name = name
         self._table = table
         self._tally = tally
         self._devices = {device.name: device for device in devices}
-        self._sock = sock
+        self._socks = socks
         self._lock = threading.Lock()
         self._peers: set[_Peer] = set()
         self._closed = False
-        self._acceptor = threading.Thread(
-            target=self._accept, name=f"moonpool-rdma-accept-{name}", daemon=True
-        )
-        self._acceptor.start()
+        accept = f"moonpool-rdma-accept-{name}"
+        self._acceptors = [
+            threading.Thread(target=self._accept, args=(sock,), name=accept, daemon=True)
+            for sock in socks
+        ]
+        for acceptor in self._acceptors:
+            acceptor.start()
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                sock, _ = self._sock.accept()
+                sock, _ = listener.accept()
             except OSError:
                 if self._closed:
                     return
@@ -189,10 +192,12 @@ class RdmaOwner:
             peers = list(self._peers)
         for peer in peers:
             peer.control.shut()
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
-        return [self._acceptor, *(peer.thread for peer in peers if peer.thread is not None)]
+        for sock in self._socks:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        return [*self._acceptors, *(peer.thread for peer in peers if peer.thread is not None)]
 
     def close_socket(self) -> None:
         """After the threads have ended."""
-        self._sock.close()
+        for sock in self._socks:
+            sock.close()

@@ -23,12 +23,12 @@ from moonpool.transfer.transports.base import Reporter
 from moonpool.transfer.transports.rdma_chain import Chain
 from moonpool.transfer.transports.rdma_control import Control
 from moonpool.transfer.transports.rdma_device import Device
-from moonpool.transfer.transports.rdma_grants import Grants, ask_of
+from moonpool.transfer.transports.rdma_grants import Grants, ask_of, refusal
 from moonpool.transfer.transports.rdma_link import QUEUES, Link, LinkBroken, LinkRefused
 from moonpool.transfer.transports.rdma_patience import Patience
 from moonpool.transfer.transports.rdma_pool import LinkPool
 from moonpool.transfer.transports.rdma_wire import Ask, Granted, Withdrawn
-from moonpool.transfer.wire import BadFrame, Status, error_of, refused
+from moonpool.transfer.wire import BadFrame, Status, refused
 
 HANDSHAKE_S = 5.0
 IDLE_S = 30.0  # a link without work closes
@@ -39,6 +39,7 @@ class RdmaPath:
     """Reconnects by itself. A link that breaks takes its flights along: they are tried again."""
 
     name = "rdma"
+    ways = 1
 
     def __init__(
         self,
@@ -77,9 +78,8 @@ class RdmaPath:
     def start(self, job: Job) -> None:
         """Takes the job. Never blocks."""
         self._pool.used(self)
-        elsewhere = job.at_path + 1 < len(job.remote.paths)
         with self._lock:
-            if not self._closed and not (elsewhere and self._rest.now(time.monotonic())):
+            if not self._closed and not (job.elsewhere and self._rest.now(time.monotonic())):
                 self._lanes.put(job, job.priority, time.monotonic())
                 if self._thread is None:
                     self._open_thread()
@@ -105,6 +105,10 @@ class RdmaPath:
             os.eventfd_write(self._wake_fd, 1)
 
     # From any thread.
+
+    def take_back(self, job: Job) -> bool:
+        with self._lock:
+            return not job.claimed and self._lanes.remove(job)
 
     def cut(self, job: Job) -> None:
         with self._lock:
@@ -239,7 +243,7 @@ class RdmaPath:
             return False
         if granted.status != Status.OK:
             link.close()
-            self._end_waiting(job, self._refusal(granted))
+            self._end_waiting(job, refusal(self._peer, granted))
             return False
         self._link = link
         self._retired = False
@@ -280,15 +284,6 @@ class RdmaPath:
             jobs = [job, *self._lanes.drain()]
         for each in jobs:
             self._end_waiting(each, PathFailed(cause) if isinstance(cause, PeerLost) else cause)
-
-    def _refusal(self, granted: Granted) -> Exception:
-        try:
-            status = Status(granted.status)
-        except ValueError:
-            status = Status.BAD_FRAME
-        if status in (Status.NOT_SHAREABLE, Status.BUSY):
-            return PathFailed(PeerLost(f"{self._peer} does not share this over rdma now"))
-        return error_of(status, self._peer)
 
     def _fly(self, job: Job, granted: Granted) -> None:
         assert self._link is not None
@@ -350,7 +345,7 @@ class RdmaPath:
         if granted.status != Status.OK:
             self._grants.forget(granted.ask)
             for job in jobs:
-                self._end_waiting(job, self._refusal(granted))
+                self._end_waiting(job, refusal(self._peer, granted))
             return
         if jobs:
             self._grants.remember(granted, jobs[0].remote.grant.expires_unix_s)

@@ -7,6 +7,7 @@ they cannot stop a peer that means harm. Do not offer `shm` to such peers.
 
 import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path as FilePath
 
 from moonpool.messages.segments import Endpoint, RegionGrant
@@ -40,7 +41,11 @@ class ShmTransport:
         self._around.table.notifiers.append(self._owner)
         return [Endpoint(self.name, str(self._path))]
 
-    def path(self, grant: RegionGrant, endpoint: Endpoint) -> ShmLink | None:
+    def paths(self, grant: RegionGrant, endpoints: Sequence[Endpoint]) -> list[ShmLink]:
+        found = (self._link(grant, endpoint) for endpoint in endpoints)
+        return [path for path in found if path is not None]
+
+    def _link(self, grant: RegionGrant, endpoint: Endpoint) -> ShmLink | None:
         if grant.host_id != self._around.host_id:
             return None
         key = (endpoint.address, grant.epoch)

@@ -50,6 +50,7 @@ class ShmLink:
     """A path. Reconnects by itself when the peer is there again."""
 
     name = "shm"
+    ways = 1
 
     def __init__(
         self,

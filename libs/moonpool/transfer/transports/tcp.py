@@ -1,17 +1,29 @@
-"""Everywhere: own framing over several streams per peer, IPv4 and IPv6."""
+"""Everywhere: own framing over several streams per peer, IPv4 and IPv6, over one NIC or several."""
 
 import asyncio
 import socket
+from collections.abc import Sequence
 
 from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer.errors import BadTransfer
-from moonpool.transfer.transports.base import Surroundings
+from moonpool.transfer.spraying import (
+    Lane,
+    LocalNic,
+    NicLoad,
+    Pair,
+    SprayedPath,
+    pair_up,
+    sprayed_stats,
+)
+from moonpool.transfer.transports.base import Path, Surroundings
 from moonpool.transfer.transports.joining import join_all
+from moonpool.transfer.transports.nics import Source, find_nics, own_addresses, split_hosts
 from moonpool.transfer.transports.tcp_owner import TcpServer
 from moonpool.transfer.transports.tcp_peer import TcpPath
 
 BACKLOG = 256
 PATHS_MAX = 1024  # before those without a stream are dropped
+ROUTED = LocalNic("")  # one NIC: the kernel knows the way
 
 
 class TcpTransport:
@@ -19,52 +31,116 @@ class TcpTransport:
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
-        self._server: TcpServer | None = None
-        self._paths: dict[tuple[str, str], TcpPath] = {}  # by address and epoch
+        self._servers: list[TcpServer] = []
+        self._nics: list[LocalNic] = [ROUTED]
+        self._loads: list[NicLoad] = []
+        self._paths: dict[tuple[str, str, str], TcpPath] = {}  # by address, epoch and our address
+        self._sprayed: dict[tuple[str, ...], SprayedPath] = {}  # by epoch and addresses
 
     async def listen(self) -> list[Endpoint]:
-        """Raises BadTransfer when the host is none of ours."""
-        host = self._around.listen_host.strip("[]")
-        try:
-            found = _addresses(host)
-            family, _, _, _, address = found[0]
-            sock = socket.create_server(address[:2], family=family, backlog=BACKLOG)
-        except OSError as error:
-            raise BadTransfer(f"cannot listen on {host!r}: {error.strerror}") from error
+        """One endpoint per NIC. Raises BadTransfer when a host is none of ours, or addresses to
+        show do not fit those to listen on."""
         around = self._around
-        self._server = TcpServer(around.name, around.table, around.tally, sock, around.tls)
-        shown = self._around.advertise_host or _shown(str(address[0]))
-        return [Endpoint(self.name, join_address(shown, sock.getsockname()[1]))]
+        hosts, shown = split_hosts(around.listen_host), split_hosts(around.advertise_host)
+        several = len(hosts) > 1
+        if len(shown) not in (0, len(hosts)):
+            raise BadTransfer(f"{len(shown)} addresses to advertise for {len(hosts)} to listen on")
+        if several:
+            self._nics = find_nics(hosts)
+            hosts = [nic.address for nic in self._nics]
+        self._loads = [NicLoad(label) for label in _labels(self._nics)]
+        endpoints = []
+        for index, host in enumerate(hosts or [""]):
+            sock = _listen(host)
+            server = TcpServer(around.name, around.table, around.tally, sock, around.tls)
+            self._servers.append(server)
+            address, port = sock.getsockname()[:2]
+            seen_as = shown[index] if shown else _shown(str(address))
+            nic = self._nics[index].name if several else ""
+            endpoints.append(Endpoint(self.name, join_address(seen_as, port), nic=nic))
+        return endpoints
 
-    def path(self, grant: RegionGrant, endpoint: Endpoint) -> TcpPath | None:
-        key = (endpoint.address, grant.epoch)
+    def paths(self, grant: RegionGrant, endpoints: Sequence[Endpoint]) -> list[Path]:
+        if len(endpoints) == len(self._nics) == 1:
+            return [self._path(grant, endpoints[0], self._nics[0])]
+        key = (grant.epoch, *(endpoint.address for endpoint in endpoints))
+        sprayed = self._sprayed.get(key)
+        if sprayed is None:
+            if len(self._sprayed) >= PATHS_MAX:
+                self._sprayed = {k: path for k, path in self._sprayed.items() if path.busy}
+            sprayed = self._sprayed[key] = self._spray(grant, endpoints)
+        return [sprayed]
+
+    def _spray(self, grant: RegionGrant, endpoints: Sequence[Endpoint]) -> SprayedPath:
+        hosts = [split_address(endpoint.address)[0] for endpoint in endpoints]
+        ours = own_addresses()
+        lanes = []
+        for pair in pair_up(self._nics, hosts):
+            nic, endpoint = self._nics[pair.local], endpoints[pair.remote]
+            by_link = pair.on_link and hosts[pair.remote] not in ours
+            path = self._path(grant, endpoint, nic, nic.name if by_link else "")
+            lanes.append(self._lane(pair, path, endpoint))
+        return SprayedPath(self.name, grant.segment, lanes, self._around.topology)
+
+    def _lane(self, pair: Pair, path: TcpPath, endpoint: Endpoint) -> Lane:
+        load = self._loads[pair.local]
+        where = f"{load.name or 'any'} > {endpoint.address}"
+        return Lane(path, load, self._nics[pair.local].name, pair.remote, where, pair.spare)
+
+    def _path(
+        self, grant: RegionGrant, endpoint: Endpoint, nic: LocalNic, interface: str = ""
+    ) -> TcpPath:
+        key = (endpoint.address, grant.epoch, nic.address)
         path = self._paths.get(key)
         if path is None:
             if len(self._paths) >= PATHS_MAX:
                 self._paths = {k: p for k, p in self._paths.items() if p.streams or p.waiting}
             host, port = split_address(endpoint.address)
             around = self._around
-            path = TcpPath(
-                grant.segment, grant.epoch, host, port, around.reporter, around.tally, around.tls
+            path = self._paths[key] = TcpPath(
+                grant.segment,
+                grant.epoch,
+                host,
+                port,
+                around.reporter,
+                around.tally,
+                around.tls,
+                Source(nic.address, interface) if nic.address else None,
             )
-            self._paths[key] = path
         return path
 
     def stats(self) -> dict[str, float]:
+        several = self._loads if len(self._nics) > 1 else []
         return {
-            "streams_served": self._server.streams if self._server else 0,
+            "streams_served": sum(server.streams for server in self._servers),
             "streams_open": sum(path.streams for path in self._paths.values()),
             "jobs_waiting": sum(path.waiting for path in self._paths.values()),
+            **sprayed_stats(list(self._sprayed.values()), several),
         }
 
     async def close(self) -> None:
         threads = [thread for path in self._paths.values() for thread in path.close()]
-        if self._server is not None:
-            threads += self._server.close()
+        for server in self._servers:
+            threads += server.close()
         await join_all(threads)
         await asyncio.sleep(0)
-        if self._server is not None:
-            self._server.close_socket()
+        for server in self._servers:
+            server.close_socket()
+
+
+def _listen(host: str) -> socket.socket:
+    try:
+        found = _addresses(host)
+        family, _, _, _, address = found[0]
+        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise BadTransfer(f"cannot listen on {host!r}: {error.strerror}") from error
+
+
+def _labels(nics: Sequence[LocalNic]) -> list[str]:
+    """The names of the interfaces, or the addresses where two share one."""
+    names = [nic.name for nic in nics]
+    return [nic.address if names.count(nic.name) > 1 else nic.name for nic in nics]
 
 
 def _addresses(host: str) -> list[tuple[socket.AddressFamily, int, int, str, tuple[object, ...]]]:

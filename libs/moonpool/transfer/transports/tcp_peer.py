@@ -10,6 +10,7 @@ from moonpool.transfer.lanes import Lanes
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls
 from moonpool.transfer.transports.base import Reporter
+from moonpool.transfer.transports.nics import Source
 from moonpool.transfer.transports.tcp_stream import ConnectFailed, Stream
 from moonpool.transfer.vectored import StreamBroken
 
@@ -22,6 +23,7 @@ class TcpPath:
     peer that hangs keeps nobody else waiting."""
 
     name = "tcp"
+    ways = 1
 
     def __init__(
         self,
@@ -32,6 +34,7 @@ class TcpPath:
         reporter: Reporter,
         tally: Tally,
         tls: Tls | None = None,
+        source: Source | None = None,
     ) -> None:
         self._peer = peer
         self._epoch = epoch
@@ -40,6 +43,7 @@ class TcpPath:
         self._reporter = reporter
         self._tally = tally
         self._tls = tls
+        self._source = source
         self._lanes: Lanes[Job] = Lanes()
         self._ready = threading.Condition()
         self._idle = 0
@@ -61,8 +65,13 @@ class TcpPath:
             failed = PathFailed(PeerLost("the transfer engine is closed"))
             self._reporter.report(job, failed, self.name)
 
+    def take_back(self, job: Job) -> bool:
+        with self._ready:
+            return not job.claimed and self._lanes.remove(job)
+
     def _open_stream(self) -> None:
-        stream = Stream(self._peer, self._epoch, self._host, self._port, self._end, self._tls)
+        address = (self._host, self._port)
+        stream = Stream(self._peer, self._epoch, address, self._end, self._tls, self._source)
         name = f"moonpool-tcp-{self._peer}-{len(self._streams)}"
         thread = threading.Thread(target=self._run, args=(stream,), name=name, daemon=True)
         self._streams[stream] = thread

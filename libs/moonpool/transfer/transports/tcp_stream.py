@@ -4,8 +4,10 @@ The next frame goes out while the last one is answered, so that the wire never i
 trip. Reads and writes are not in flight together: both sides could then be stuck sending.
 """
 
+import contextlib
 import errno
 import socket
+import struct
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -20,6 +22,7 @@ from moonpool.transfer.errors import PeerLost, TransferCorrupt
 from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.slices import plain, shifted
 from moonpool.transfer.tls import Tls, TlsVector, handshake_error
+from moonpool.transfer.transports.nics import Source
 from moonpool.transfer.transports.tcp_seals import Seals
 from moonpool.transfer.vectored import StreamBroken, Vector
 from moonpool.transfer.wire import (
@@ -41,6 +44,7 @@ from moonpool.transfer.wire import (
 
 CONNECT_S = 5.0
 IN_FLIGHT_MAX = 2
+_AT_ONCE = struct.pack("@ii", 1, 0)
 _NO_REPLY = bytes(REPLY_BYTES)
 End = Callable[[Job, Exception | None], None]  # from this thread
 
@@ -57,11 +61,18 @@ class Stream:
     """Used by its own thread, but for `cut` and `shut`."""
 
     def __init__(
-        self, peer: str, epoch: str, host: str, port: int, end: End, tls: Tls | None = None
+        self,
+        peer: str,
+        epoch: str,
+        address: tuple[str, int],
+        end: End,
+        tls: Tls | None = None,
+        source: Source | None = None,
     ) -> None:
         self._peer = peer
         self._epoch = epoch
-        self._address = (host, port)
+        self._address = address
+        self._source = source
         self._end = end
         self._tls = tls
         self._lock = threading.Lock()  # over sock as others see it, and in_flight
@@ -106,6 +117,8 @@ class Stream:
         sock = socket.socket(family, kind, protocol)
         self._use(sock)
         sock.settimeout(CONNECT_S)
+        if self._source is not None:
+            self._source.bind(sock)
         sock.connect(address)
         vectored.tune(sock)
         if self._tls is not None:
@@ -255,10 +268,20 @@ class Stream:
 
     def fail_all(self, reason: str) -> None:
         """Every job in flight ends: the stream is broken."""
+        self._abandon()
         collateral = self._spoiled or any(job.stopped is not None for job in self._in_flight)
         while self._in_flight:
             cause = PeerLost(f"stream to {self._peer} broke: {reason}")
             self._finish(PathFailed(cause, collateral=collateral))
+
+    def _abandon(self) -> None:
+        """What was sent and has not arrived never will: it would arrive late, in memory that may be
+        another's by then."""
+        with self._lock:
+            if self._sock is not None:
+                with contextlib.suppress(OSError):
+                    self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+                self._sock.close()
 
     def close(self) -> None:
         with self._lock:
