@@ -230,7 +230,7 @@ async def test_a_flipped_bit_is_found_by_the_reader_and_the_block_is_dropped(wor
 
 async def test_a_node_does_not_drop_a_good_block_on_hearsay(world: World) -> None:
     await world.store.put("value-0", b"good")
-    key = world.store._key("value-0")
+    key = world.store.key("value-0")
     got = await world.blocks.calls.remove(world.node, TENANT, [key], reason="corrupt")
     assert got == ["intact"]
     assert await world.store.get("value-0") == b"good"
@@ -296,7 +296,7 @@ async def test_a_writer_is_locked_out_once_its_put_has_ended(world: World) -> No
 
 async def test_no_room_is_told_while_everything_is_being_read(world: World) -> None:
     await world.store.put_many({name: make_value(700 << 10) for name in shared_names()})
-    keys = [world.store._key(name) for name in shared_names()]
+    keys = [world.store.key(name) for name in shared_names()]
     async with await world.blocks.open_get(world.node, TENANT, keys) as get:
         assert len(get.hits) > 30
         with pytest.raises(NoSpace):

@@ -100,5 +100,5 @@ async def verify(store: StoreClient, names: list[str], durable: set[bytes]) -> N
             wanted[name] = result.unwrap()
     for name, value in wanted.items():
         assert value is None or value == value_of(name)
-    lost = [n for n in names if store._key(n) in durable and wanted[n] is None]
+    lost = [n for n in names if store.key(n) in durable and wanted[n] is None]
     assert not lost, f"{len(lost)} of {len(durable)} announced values are gone"

@@ -121,7 +121,7 @@ async def sink(node: StoreNode, client: StoreClient, values: dict[str, bytes]) -
     await fill(node, client, values)
     await until(lambda: is_calm(node))
     below = {key for shelf in node.core.ladder.shelves for key in shelf.readable_keys()}
-    return {name for name in values if client._key(name) in below}
+    return {name for name in values if client.key(name) in below}
 
 
 async def test_values_larger_than_dram_come_back_and_survive_a_restart(world: World) -> None:
@@ -136,7 +136,7 @@ async def test_values_larger_than_dram_come_back_and_survive_a_restart(world: Wo
         await until(lambda: is_calm(node))
     async with world.start() as (node, client):
         await until(lambda: len(node.core.ladder.shelves[-1].readable_keys()) > 0)
-        await until(lambda: all(node.core.ladder.find(client._key(n)) for n in below))
+        await until(lambda: all(node.core.ladder.find(client.key(n)) for n in below))
         assert tier_of(node, "dram").blocks == 0
         assert all((await client.exist_many(values)).values())  # dram's went down at the end
         assert await get_all(client, values) == values
@@ -155,7 +155,7 @@ async def test_what_was_removed_or_replaced_stays_so_over_a_restart(world: World
         assert await client.put(replaced, b"new", replace=True)
         assert await client.get(replaced) == b"new"
     async with world.start() as (node, client):
-        await until(lambda: all(node.core.ladder.find(client._key(n)) for n in below[2:]))
+        await until(lambda: all(node.core.ladder.find(client.key(n)) for n in below[2:]))
         assert await client.get(gone) is None
         assert await client.get(replaced) == b"new"
         assert not await client.put(below[2], b"taken")

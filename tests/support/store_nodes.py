@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from moonpool.bus import MemoryBroker, MemoryBus
 from moonpool.client import StoreClient
@@ -42,14 +42,18 @@ async def memory_node(
 
 
 @asynccontextmanager
-async def memory_client(broker: MemoryBroker, *nodes: str) -> AsyncIterator[StoreClient]:
-    """A client on the broker, with its own transfer engine."""
+async def memory_client(
+    broker: MemoryBroker, *nodes: str, tenant: str = "public", **given: Any
+) -> AsyncIterator[StoreClient]:
+    """A client on the broker, with its own transfer engine. `given`: as for StoreClient."""
     bus, subjects = MemoryBus(broker), Subjects("mp")
     with tempfile.TemporaryDirectory(prefix="moonpool-") as folder:
         transfer = await TransferEngine.start("client", host_id="here", run_dir=folder)
         try:
             async with Members(bus, subjects, RealClock()) as members:
-                client = StoreClient(bus, transfer, members, subjects, "public", nodes)
+                client = StoreClient(
+                    bus, transfer, members, subjects, tenant, nodes, host_id="here", **given
+                )
                 await client.wait_for_nodes(5.0)
                 yield client
         finally:

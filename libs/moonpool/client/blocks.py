@@ -5,9 +5,10 @@ import time
 from collections.abc import Sequence
 
 from moonpool.bus import Bus
+from moonpool.client.base import Place
 from moonpool.client.get_session import GetSession
 from moonpool.client.node_calls import TIMEOUT_S, NodeCalls
-from moonpool.client.put_session import Place, PutSession
+from moonpool.client.put_session import PutSession
 from moonpool.kv import BlockKey
 from moonpool.kv.checksum import chunk_checksums
 from moonpool.messages import Subjects, TenantId
@@ -39,22 +40,25 @@ class BlockStore:
         self._transfer = transfer
 
     async def open_put(
-        self, node: str, tenant: TenantId, items: Sequence[PutItem], *, ttl_s: float = PUT_TTL_S
+        self,
+        node: str,
+        tenant: TenantId,
+        items: Sequence[PutItem],
+        *,
+        ttl_s: float = PUT_TTL_S,
+        run_blocks: int = 0,
     ) -> PutSession:
-        """Asks for room. All items of a session have one `chunk_bytes`. ValueError otherwise, and
-        on none or too many."""
+        """Asks for room. Only where all items have one `chunk_bytes` can chunks be written by
+        number. ValueError on none or too many."""
         _check_count(len(items))
-        if len({item.chunk_bytes for item in items}) != 1:
-            raise ValueError("items of one session must have one chunk size")
         began_s = time.monotonic()
-        reply = await self.calls.put_start(node, tenant, items, ttl_s)
+        reply = await self.calls.put_start(node, tenant, items, ttl_s, run_blocks=run_blocks)
         return PutSession(
             self.calls,
             self._transfer,
             node,
-            [BlockKey(item.key) for item in items],
+            list(items),
             reply.slots,
-            items[0].chunk_bytes,
             reply.put,
             self._transfer.open(reply.grant) if reply.grant is not None else None,
             began_s + ttl_s,
@@ -92,13 +96,26 @@ class BlockStore:
         *,
         lease_s: float = LEASE_S,
         wait_s: float = LOADING_WAIT_S,
+        inline_bytes: int = 0,
+        tail_bytes: int = 0,
+        run_blocks: int = 0,
     ) -> GetSession:
         """A lease on those keys that are there; what the node has in a lower tier only is waited
-        for up to `wait_s`, and then is no hit. ValueError on none or too many."""
+        for up to `wait_s`, and then is no hit. `inline_bytes`, `tail_bytes`: what is to come with
+        the answer, in `slots[i].data`. ValueError on none or too many keys."""
         _check_count(len(keys))
         began_s = time.monotonic()
         wait_s = min(wait_s, self.wait_max_s)
-        reply = await self.calls.get_start(node, tenant, keys, lease_s, wait_s)
+        reply = await self.calls.get_start(
+            node,
+            tenant,
+            keys,
+            lease_s,
+            wait_s,
+            inline_bytes=inline_bytes,
+            tail_bytes=tail_bytes,
+            run_blocks=run_blocks,
+        )
         return GetSession(
             self.calls,
             self._transfer,

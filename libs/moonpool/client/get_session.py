@@ -2,14 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from moonpool.bus import NoResponder, RequestTimeout
+from moonpool.client.base import Place
 from moonpool.client.errors import LeaseLost, SessionOver
 from moonpool.client.node_calls import NodeCalls
-from moonpool.client.put_session import Place
+from moonpool.client.spans import Span, bad_chunks_of
 from moonpool.kv import BlockKey
 from moonpool.kv.checksum import CHECKSUM_BYTES, bad_chunks
 from moonpool.messages import TenantId
@@ -23,6 +25,42 @@ from moonpool.transfer.base import (
 )
 
 INLINE_BYTES = 256 << 10  # verified at once: a thread costs more
+CERTAIN_SHARE = 0.25  # of a lease: with so much left, clocks that run a little apart do not matter
+
+
+@dataclass(frozen=True, slots=True)
+class SpanRead:
+    """A range of one object: where it goes, and where the rest of its first and last chunk does."""
+
+    index: int
+    span: Span
+    place: Place
+    around: Place  # room for head_bytes and then rest_bytes
+
+    def pieces(self, offset: int) -> Iterator[tuple[int, Place, int]]:
+        """(offset in the remote region, local place, length) of what is to be read."""
+        span, (region, at) = self.span, self.around
+        low = offset + span.first * span.chunk_bytes
+        if span.head_bytes:
+            yield low, self.around, span.head_bytes
+        if span.end > span.start:
+            yield offset + span.start, self.place, span.end - span.start
+        if span.rest_bytes:
+            yield offset + span.end, (region, at + span.head_bytes), span.rest_bytes
+
+    def is_bad(self, slot: GetSlot) -> bool:
+        """Whether what was read differs from the checksums."""
+        span = self.span
+        (region, at), (side, near) = self.place, self.around
+        return bool(
+            bad_chunks_of(
+                span,
+                slot,
+                side.view[near : near + span.head_bytes],
+                region.view[at : at + span.end - span.start],
+                side.view[near + span.head_bytes :][: span.rest_bytes],
+            )
+        )
 
 
 class GetSession:
@@ -50,6 +88,7 @@ class GetSession:
         self._lease = lease  # 0: none
         self._remote = remote
         self._ends_s = ends_s
+        self._lease_s = max(0.0, ends_s - time.monotonic())
 
     @property
     def hits(self) -> list[int]:
@@ -66,11 +105,8 @@ class GetSession:
         """Reads chunks (layers) `[first, last)` of the objects with these indices, and verifies
         them. Returns the bad chunks by index: empty when all is well. Raises SessionOver, LeaseLost
         and the transfer library's errors; afterwards the local memory is no longer written."""
-        if not self._lease or self._remote is None:
-            raise SessionOver(f"the get on {self.node} is over")
-        left_s = self._ends_s - time.monotonic()
-        if left_s <= 0:
-            raise LeaseLost(f"the lease on {self.node} ran out; renew it sooner")
+        left_s = self._time_left()
+        assert self._remote is not None
         requests = []
         for index, (region, offset) in targets.items():
             slot = self.slots[index]
@@ -89,6 +125,39 @@ class GetSession:
             bad = await asyncio.to_thread(self._verify, first, last, targets)
         self.corrupt |= bad.keys()
         return bad
+
+    async def read_spans(
+        self, reads: Sequence[SpanRead], priority: Priority = Priority.FOREGROUND
+    ) -> set[int]:
+        """Reads ranges of objects to where they belong, whole chunks around them to `around`, and
+        verifies them. Returns the indices of those that are corrupt. Raises as `read_chunks`."""
+        left_s = self._time_left()
+        assert self._remote is not None
+        requests = [
+            TransferRequest(Op.READ, place[0], place[1], self._remote, offset, length)
+            for read in reads
+            for offset, place, length in read.pieces(self.slots[read.index].offset)
+        ]
+        if requests:
+            await self._transfer.submit(requests, priority=priority, deadline_s=left_s)
+        if sum(request.length for request in requests) <= INLINE_BYTES:
+            bad = self._bad_spans(reads)
+        else:
+            bad = await asyncio.to_thread(self._bad_spans, reads)
+        self.corrupt |= bad
+        return bad
+
+    def _bad_spans(self, reads: Sequence[SpanRead]) -> set[int]:
+        return {read.index for read in reads if read.is_bad(self.slots[read.index])}
+
+    def _time_left(self) -> float:
+        """Seconds that the lease has. Raises SessionOver, LeaseLost."""
+        if not self._lease or self._remote is None:
+            raise SessionOver(f"the get on {self.node} is over")
+        left_s = self._ends_s - time.monotonic()
+        if left_s <= 0:
+            raise LeaseLost(f"the lease on {self.node} ran out; renew it sooner")
+        return left_s
 
     async def read_all(
         self, targets: Mapping[int, Place], priority: Priority = Priority.FOREGROUND
@@ -122,13 +191,22 @@ class GetSession:
         """Ends the lease. False: it had run out, and what was read must be thrown away. Tells the
         owner of corrupt objects. A second call says True and does nothing."""
         lease, self._lease = self._lease, 0
-        if not lease:
-            return True
-        valid = await self._calls.get_end(self.node, lease)
-        if valid and self.corrupt:
-            keys = [self.keys[i] for i in sorted(self.corrupt)]
+        valid = await self._calls.get_end(self.node, lease) if lease else True
+        corrupt, self.corrupt = self.corrupt, set()
+        if valid and corrupt:
+            keys = [self.keys[i] for i in sorted(corrupt)]
             await self._calls.remove(self.node, self._tenant, keys, reason="corrupt")
         return valid
+
+    async def release(self) -> bool:
+        """As `finish`, without a question where our own clock is answer enough: the lease began
+        after we had asked for it, so with a good part of it left it has not run out."""
+        left_s = self._ends_s - time.monotonic()
+        if not self._lease or self.corrupt or left_s < self._lease_s * CERTAIN_SHARE:
+            return await self.finish()
+        lease, self._lease = self._lease, 0
+        await self._calls.get_end_unheard(self.node, lease)
+        return True
 
     async def __aenter__(self) -> Self:
         return self

@@ -16,18 +16,27 @@ from moonpool.messages.store import (
     GetEndRequest,
     GetStartReply,
     GetStartRequest,
+    ListReply,
+    ListRequest,
     PinReply,
     PinRequest,
+    PromoteReply,
+    PromoteRequest,
     PutEndItem,
     PutEndReply,
     PutEndRequest,
     PutItem,
     PutStartReply,
     PutStartRequest,
+    PutWholeReply,
+    PutWholeRequest,
     RemoveReply,
     RemoveRequest,
     StatsReply,
     StatsRequest,
+    WholeItem,
+    WipeReply,
+    WipeRequest,
 )
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -45,13 +54,25 @@ class NodeCalls:
         self._timeout_s = timeout_s
 
     async def put_start(
-        self, node: str, tenant: TenantId, items: Sequence[PutItem], ttl_s: float
+        self,
+        node: str,
+        tenant: TenantId,
+        items: Sequence[PutItem],
+        ttl_s: float,
+        *,
+        run_blocks: int = 0,
+        replicas: int = 1,
     ) -> PutStartReply:
-        request = PutStartRequest(tenant, list(items), ttl_s)
+        """`run_blocks`: of the prompt that they belong to. `replicas`: the node sees to copies."""
+        request = PutStartRequest(tenant, list(items), ttl_s, run_blocks, replicas)
         return await self._ask(node, "put_start", request, PutStartReply)
 
-    async def put_end(self, node: str, put: int, items: Sequence[PutEndItem]) -> list[str]:
-        reply = await self._ask(node, "put_end", PutEndRequest(put, list(items)), PutEndReply)
+    async def put_end(
+        self, node: str, put: int, items: Sequence[PutEndItem], *, durable: bool = False
+    ) -> list[str]:
+        """`durable`: answered once a lower tier has them ("not_durable" if none has in time)."""
+        request = PutEndRequest(put, list(items), durable)
+        reply = await self._ask(node, "put_end", request, PutEndReply)
         return reply.results
 
     async def get_start(
@@ -61,19 +82,68 @@ class NodeCalls:
         keys: Sequence[BlockKey],
         lease_s: float,
         wait_s: float = 0.0,
+        *,
+        inline_bytes: int = 0,
+        tail_bytes: int = 0,
+        run_blocks: int = 0,
     ) -> GetStartReply:
         """`wait_s`, which must be well below our time-out: for blocks from lower tiers."""
-        request = GetStartRequest(tenant, pack_keys(keys), lease_s, wait_s)
+        request = GetStartRequest(
+            tenant,
+            pack_keys(keys),
+            lease_s,
+            wait_s,
+            inline_bytes=inline_bytes,
+            tail_bytes=tail_bytes,
+            run_blocks=run_blocks,
+        )
         return await self._ask(node, "get_start", request, GetStartReply)
+
+    async def promote(
+        self, node: str, tenant: TenantId, keys: Sequence[BlockKey], run_blocks: int = 0
+    ) -> int:
+        """Blocks that will be read soon start on their way up from lower tiers; how many."""
+        request = PromoteRequest(tenant, pack_keys(keys), run_blocks)
+        return (await self._ask(node, "promote", request, PromoteReply)).loading
 
     async def get_end(self, node: str, lease: int) -> bool:
         return (await self._ask(node, "get_end", GetEndRequest(lease), GetEndReply)).valid
 
+    async def get_end_unheard(self, node: str, lease: int) -> None:
+        """Gives a lease back without waiting for a word about it."""
+        subject = self._subjects.store(node, "get_end")
+        await self._bus.publish(subject, encode(GetEndRequest(lease)))
+
+    async def put_whole(self, node: str, tenant: TenantId, items: Sequence[WholeItem]) -> list[str]:
+        """Small objects in the message itself."""
+        request = PutWholeRequest(tenant, list(items))
+        return (await self._ask(node, "put_whole", request, PutWholeReply)).results
+
+    async def list_names(
+        self, node: str, tenant: TenantId, prefix: str, after: str, limit: int
+    ) -> ListReply:
+        request = ListRequest(tenant, prefix, after, limit)
+        return await self._ask(node, "list", request, ListReply)
+
+    async def wipe(self, node: str, tenant: TenantId) -> int:
+        return (await self._ask(node, "wipe", WipeRequest(tenant), WipeReply)).removed
+
     async def remove(
-        self, node: str, tenant: TenantId, keys: Sequence[BlockKey], reason: str = ""
+        self,
+        node: str,
+        tenant: TenantId,
+        keys: Sequence[BlockKey],
+        reason: str = "",
+        *,
+        generations: Sequence[int] = (),
     ) -> list[str]:
-        request = RemoveRequest(tenant, pack_keys(keys), reason)
+        request = RemoveRequest(tenant, pack_keys(keys), reason, list(generations))
         return (await self._ask(node, "remove", request, RemoveReply)).results
+
+    @property
+    def message_max_bytes(self) -> int:
+        """What a request may have without being cut into parts."""
+        return self._bus.payload_max_bytes // 2
 
     async def pin(
         self, node: str, tenant: TenantId, keys: Sequence[BlockKey], kind: str, ttl_s: float
@@ -84,8 +154,10 @@ class NodeCalls:
     async def stats(self, node: str) -> StatsReply:
         return await self._ask(node, "stats", StatsRequest(), StatsReply)
 
-    async def drain(self, node: str) -> bool:
-        return (await self._ask(node, "drain", DrainRequest(), DrainReply)).accepted
+    async def drain(self, node: str, within_s: float = 60.0) -> bool:
+        """It gives away what is worth keeping within that time, and leaves."""
+        request = DrainRequest(within_s)
+        return (await self._ask(node, "drain", request, DrainReply)).accepted
 
     async def _ask(self, node: str, verb: str, request: msgspec.Struct, kind: type[R]) -> R:
         subject = self._subjects.store(node, verb)

@@ -1,25 +1,34 @@
 """Writing blocks to one node: room first, then layers as they are made, then the commit."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from moonpool.bus import NoResponder, RequestTimeout
+from moonpool.client.base import Place
 from moonpool.client.errors import SessionOver
 from moonpool.client.node_calls import NodeCalls
 from moonpool.kv import BlockKey
-from moonpool.messages.store import PutEndItem, PutSlot
+from moonpool.messages.store import PutEndItem, PutItem, PutSlot
 from moonpool.transfer.base import (
     Op,
     Priority,
-    Region,
     RemoteRegion,
     TransferEngineProtocol,
     TransferRequest,
 )
 
-Place = tuple[Region, int]  # local memory: a region, and where in it the object begins
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range of one object, and where its bytes lie."""
+
+    index: int
+    start: int  # within the object
+    place: Place
+    length: int
 
 
 class PutSession:
@@ -30,19 +39,18 @@ class PutSession:
         calls: NodeCalls,
         transfer: TransferEngineProtocol,
         node: str,
-        keys: list[BlockKey],
+        items: list[PutItem],
         slots: list[PutSlot],
-        chunk_bytes: int,
         put: int,
         remote: RemoteRegion | None,
         ends_s: float,
     ) -> None:
         self.node = node
-        self.keys = keys
+        self.keys = [BlockKey(item.key) for item in items]
         self.slots = slots
         self._calls = calls
         self._transfer = transfer
-        self._chunk_bytes = chunk_bytes
+        self._chunks = {item.chunk_bytes for item in items}
         self._put = put
         self._remote = remote  # None when no slot is "ok"
         self._ends_s = ends_s
@@ -62,41 +70,67 @@ class PutSession:
     ) -> None:
         """Writes chunks (layers) `[first, last)` of the objects with these indices; those that
         the node did not want are skipped. Returns when the bytes are there. Raises SessionOver and
-        the transfer library's errors. When it returns or raises, in any way, the local memory is
-        no longer read."""
-        wanted = {i: place for i, place in sources.items() if self.slots[i].status == "ok"}
+        the transfer library's errors; ValueError when items have several chunk sizes. When it
+        returns or raises, in any way, the local memory is no longer read."""
+        if len(self._chunks) != 1:
+            raise ValueError("chunks have numbers only where items have one chunk size")
+        (chunk_bytes,) = self._chunks
+        start, length = first * chunk_bytes, (last - first) * chunk_bytes
+        pieces = [
+            Piece(index, start, (region, offset + start), length)
+            for index, (region, offset) in sources.items()
+        ]
+        await self.write_pieces(pieces, priority)
+
+    async def write_pieces(
+        self, pieces: Sequence[Piece], priority: Priority = Priority.BACKGROUND
+    ) -> None:
+        """As `write_chunks`, for any ranges of the objects."""
+        wanted = [p for p in pieces if self.slots[p.index].status == "ok" and p.length]
         if not wanted:
             return
         left_s = self._ends_s - time.monotonic()
         if self._over or self._remote is None or left_s <= 0:
             raise SessionOver(f"the put on {self.node} is over")
-        start, length = first * self._chunk_bytes, (last - first) * self._chunk_bytes
         requests = [
             TransferRequest(
                 Op.WRITE,
-                region,
-                offset + start,
+                piece.place[0],
+                piece.place[1],
                 self._remote,
-                self.slots[index].offset + start,
-                length,
+                self.slots[piece.index].offset + piece.start,
+                piece.length,
             )
-            for index, (region, offset) in wanted.items()
+            for piece in wanted
         ]
         await self._transfer.submit(requests, priority=priority, deadline_s=left_s)
 
-    async def finish(self, checksums: Mapping[int, bytes]) -> list[str]:
-        """Commits what is given, by index, and abandons the rest of `wanted`. Per key: "committed",
-        "abandoned", "corrupt", "expired", or the slot's own "exists", "busy", "no_space"."""
+    async def finish(
+        self,
+        checksums: Mapping[int, bytes],
+        takes: Mapping[int, BlockKey] | None = None,
+        *,
+        durable: bool = False,
+    ) -> list[str]:
+        """Commits what is given, by index, and abandons the rest of `wanted`; those in `takes` take
+        over that key, whatever lies there. Per key: "committed", "abandoned", "corrupt", "expired",
+        or the slot's own "exists", "busy", "no_space", "over_quota"; with `durable` also
+        "not_durable": stored, but a crash would lose it."""
         results = [slot.status for slot in self.slots]
         if self._over:
             return results
         self._over = True
         wanted = self.wanted
         items = [
-            PutEndItem(self.keys[i], self.slots[i].generation, checksums.get(i, b""))
+            PutEndItem(
+                self.keys[i],
+                self.slots[i].generation,
+                checksums.get(i, b""),
+                takes.get(i, b"") if takes else b"",
+            )
             for i in wanted
         ]
-        ended = await self._calls.put_end(self.node, self._put, items)
+        ended = await self._calls.put_end(self.node, self._put, items, durable=durable)
         for index, result in zip(wanted, ended, strict=True):
             results[index] = result
         return results

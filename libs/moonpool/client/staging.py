@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from moonpool.cache import OffsetAllocator
-from moonpool.client.put_session import Place
+from moonpool.client.base import Place
 from moonpool.transfer.base import Region, TransferEngineProtocol
 
 ARENA_BYTES = 64 << 20

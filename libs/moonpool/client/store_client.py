@@ -4,45 +4,57 @@
         await store.put("weights/7", data)
         data = await store.get("weights/7")
 
-A value lives on one node, chosen from its name; it is a cache: nodes evict what is not pinned.
+A name has a home, a node chosen from the name, which says where its bytes are. The pool is a cache:
+nodes evict what is not pinned.
 """
 
 import asyncio
 import tempfile
-from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from secrets import token_hex
-from typing import Self, TypeVar
+from random import Random
+from secrets import randbits, token_hex
+from typing import Self
 
-from moonpool.bus import Bus, NatsBus, NoResponder
-from moonpool.client.blocks import KEYS_MAX, BlockStore
+from moonpool.bus import Bus, NatsBus
+from moonpool.client.base import (
+    SOFT_PIN_S,
+    Copies,
+    GetResult,
+    Value,
+    check_name,
+    check_names,
+    check_range,
+)
+from moonpool.client.blocks import BlockStore
+from moonpool.client.copying import Copier
 from moonpool.client.errors import NoNodes
-from moonpool.client.fetching import GetResult, fetch_from
+from moonpool.client.keeper import Keeper
+from moonpool.client.kit import Kit
+from moonpool.client.manifest import STRIPE_BYTES
+from moonpool.client.mesh import Mesh
 from moonpool.client.node_calls import TIMEOUT_S
-from moonpool.client.placement import rank_nodes
-from moonpool.client.sending import outcome_error, send_to
+from moonpool.client.placement import make_strategy
+from moonpool.client.reader import Read, Reader, Want
+from moonpool.client.sources import Sources
 from moonpool.client.staging import Staging
-from moonpool.client.values import value_key
+from moonpool.client.writer import Writer, as_item
 from moonpool.clock import RealClock
 from moonpool.kv import BlockKey
 from moonpool.messages import MoonpoolError, Subjects, TenantId
-from moonpool.messages.store import StatsReply
+from moonpool.messages.store import ListedName, StatsReply
 from moonpool.runtime import Members
 from moonpool.runtime.identity import host_id as host_id_of
-from moonpool.transfer import TlsFiles, TransferEngine
-from moonpool.transfer.base import TransferEngineProtocol
+from moonpool.transfer import TransferEngine
+from moonpool.transfer.base import Region, TransferEngineProtocol
 
-A = TypeVar("A")
-N = TypeVar("N", str, bytes)  # names of one call are all of one kind
-Value = bytes | bytearray | memoryview
-
-BATCH_BYTES = 64 << 20  # of values that travel together
-NODES_TRIED_MAX = 3  # for a put, while nodes turn out to be gone
+SCRATCH_BYTES = 4 << 20
+STRIPE_MIN_BYTES = 64 << 10
 
 
 class StoreClient:
-    """Make it with `connect`. Methods may run side by side on the loop that made it."""
+    """A `Store` over a mesh. Make it with `connect`. Methods may run side by side on the loop that
+    made it."""
 
     def __init__(
         self,
@@ -53,12 +65,31 @@ class StoreClient:
         tenant: str,
         nodes: Sequence[str] = (),
         timeout_s: float = TIMEOUT_S,
+        *,
+        host_id: str = "",
+        salt: bytes = b"",
+        placement: str = "local_first",
+        stripe_bytes: int = STRIPE_BYTES,
     ) -> None:
+        """ValueError on an unknown placement or stripes that are too small."""
+        if stripe_bytes < STRIPE_MIN_BYTES:
+            raise ValueError(f"stripes of {stripe_bytes} bytes; {STRIPE_MIN_BYTES} at least")
+        rng = Random(randbits(64))
         self.blocks = BlockStore(bus, transfer, subjects, timeout_s=timeout_s)
-        self._members = members
-        self._tenant = TenantId(tenant)
-        self._nodes = list(nodes)
-        self._staging = Staging(transfer)
+        self.mesh = Mesh(self.blocks, members, host_id, make_strategy(placement), rng, nodes)
+        self._kit = Kit(
+            self.blocks,
+            self.mesh,
+            transfer,
+            Staging(transfer, SCRATCH_BYTES),
+            Sources(rng),
+            TenantId(tenant),
+            salt,
+            stripe_bytes,
+        )
+        self._reader, self._writer = Reader(self._kit), Writer(self._kit)
+        self._keeper = Keeper(self._kit, self._reader)
+        self._copier = Copier(self._kit, self._keeper, self._reader)
 
     @classmethod
     @asynccontextmanager
@@ -68,32 +99,34 @@ class StoreClient:
         *,
         mesh: str = "mp",
         tenant: str = "public",
+        salt: bytes = b"",
         nodes: Sequence[str] = (),
         user: str = "",
         password: str = "",
         host_id: str = "",
         transports: Sequence[str] = ("shm", "rdma", "tcp"),
+        placement: str = "local_first",
+        stripe_bytes: int = STRIPE_BYTES,
         wait_s: float = 5.0,
         timeout_s: float = TIMEOUT_S,
-        tls: TlsFiles | None = None,
     ) -> AsyncIterator[Self]:
         """A client of the mesh while inside. `nodes` empty: whichever are there, and at least one
-        must show up within `wait_s`: NoNodes otherwise. `timeout_s`: for one answer of a node.
-        `tls`: for a mesh whose tcp transfers are encrypted."""
+        must show up within `wait_s`: NoNodes otherwise. `salt`: names are looked up with it, so
+        that who does not have it cannot find them. `timeout_s`: for one answer of a node."""
         subjects, name = Subjects(mesh), f"client-{token_hex(4)}"
+        host = host_id_of(host_id)
         bus = await NatsBus.connect(nats_url, user=user, password=password, name=name)
         try:
             with tempfile.TemporaryDirectory(prefix="moonpool-") as folder:
                 transfer = await TransferEngine.start(
-                    name,
-                    host_id=host_id_of(host_id),
-                    run_dir=folder,
-                    transports=transports,
-                    tls=tls,
+                    name, host_id=host, run_dir=folder, transports=transports
                 )
                 try:
                     async with Members(bus, subjects, RealClock()) as members:
-                        client = cls(bus, transfer, members, subjects, tenant, nodes, timeout_s)
+                        client = cls(
+                            bus, transfer, members, subjects, tenant, nodes, timeout_s,
+                            host_id=host, salt=salt, placement=placement, stripe_bytes=stripe_bytes,
+                        )  # fmt: skip
                         await client.wait_for_nodes(wait_s)
                         yield client
                 finally:
@@ -101,195 +134,227 @@ class StoreClient:
         finally:
             await bus.close()
 
-    async def wait_for_nodes(self, wait_s: float) -> None:
-        """Returns when a node is known. Raises NoNodes."""
+    async def wait_for_nodes(self, wait_s: float, count: int = 1) -> None:
+        """Returns when so many nodes are known. Raises NoNodes."""
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + wait_s
-        while not self.nodes():
+        while len(self.nodes()) < count:
             if loop.time() > ends_s:
-                raise NoNodes(f"no store node within {wait_s:g} s")
+                raise NoNodes(f"{len(self.nodes())} of {count} store nodes within {wait_s:g} s")
             await asyncio.sleep(0.02)
 
     def nodes(self) -> list[str]:
         """Nodes that take new values now."""
-        return self._nodes or [member.id for member in self._members.usable("store")]
+        return self.mesh.known()
 
-    async def put(self, name: N, value: Value, *, replace: bool = False) -> bool:
-        """Stores a value; False when the name is taken and `replace` is not set. Raises NoSpace,
-        ValueTooLarge, PutFailed, NoNodes, and errors of bus, node and transfer."""
-        (result,) = (await self.put_many({name: value}, replace=replace)).values()
+    # --- writing ---
+
+    async def put(
+        self, name: str, value: Value, *, replace: bool = False, replicas: int = 1
+    ) -> bool:
+        (result,) = (
+            await self.put_many({name: value}, replace=replace, replicas=replicas)
+        ).values()
         if isinstance(result, MoonpoolError):
             raise result
         return result
 
     async def put_many(
-        self, values: Mapping[N, Value], *, replace: bool = False
-    ) -> dict[N, bool | MoonpoolError]:
-        """Per name what `put` would return or raise. One exchange per node and batch."""
-        if replace:
-            await self.remove_many(list(values))
-        out: dict[N, bool | MoonpoolError] = {}
-        left = list(values)
-        for _ in range(NODES_TRIED_MAX):
-            out |= await self._put_once(left, values)
-            left = [name for name in left if isinstance(out[name], NoResponder)]
-            if not left or not self.nodes():
-                break
-        return {name: out[name] for name in values}
+        self, values: Mapping[str, Value], *, replace: bool = False, replicas: int = 1
+    ) -> dict[str, bool | MoonpoolError]:
+        """One exchange per node and batch."""
+        items = [as_item(self._kit, check_name(name), value) for name, value in values.items()]
+        return await self._writer.put(items, replaces=replace, replicas=replicas)
 
-    async def _put_once(
-        self, names: Sequence[N], values: Mapping[N, Value]
-    ) -> dict[N, bool | MoonpoolError]:
-        """On the nodes that should hold them; a node that is gone is not asked again."""
-        parts = [
-            (node, part)
-            for node, some in self._by_node(names).items()
-            for part in _batches(some, values)
-        ]
-        results = await asyncio.gather(
-            *(
-                send_to(
-                    self.blocks, self._staging, node, self._tenant,
-                    [(self._key(name), values[name]) for name in part],
-                )
-                for node, part in parts
-            )
-        )  # fmt: skip
-        out: dict[N, bool | MoonpoolError] = {}
-        for (node, part), statuses in zip(parts, results, strict=True):
-            for name, status in zip(part, statuses, strict=True):
-                out[name] = outcome_error(name, status)
-                self._note(node, out[name])
-        return out
+    async def upsert(self, name: str, value: Value, *, replicas: int = 1) -> None:
+        await self.put(name, value, replace=True, replicas=replicas)
 
-    def _note(self, node: str, outcome: object) -> None:
-        """A node that nobody serves is gone: others hold its values from now on."""
-        if isinstance(outcome, NoResponder):
-            self._members.doubt(node)
+    async def upsert_many(
+        self, values: Mapping[str, Value], *, replicas: int = 1
+    ) -> dict[str, bool | MoonpoolError]:
+        return await self.put_many(values, replace=True, replicas=replicas)
 
-    async def get(self, name: N) -> bytes | None:
-        """The value, verified; None when no node has it (what a node held that is gone is gone).
-        Raises CorruptValue when its bytes are damaged (the node is told and drops it), LeaseLost,
-        StillLoading, and PeerError when a node that may have it does not answer."""
-        (result,) = (await self.get_many([name])).values()
-        return result.unwrap()
+    async def put_from(
+        self,
+        name: str,
+        region: Region,
+        offset: int,
+        size_bytes: int,
+        *,
+        replace: bool = False,
+        replicas: int = 1,
+    ) -> bool:
+        """`put` of bytes in registered memory, with no copy on this side."""
+        view = _part_of(region, offset, size_bytes)
+        item = as_item(self._kit, check_name(name), view, (region, offset))
+        (result,) = (await self._writer.put([item], replaces=replace, replicas=replicas)).values()
+        if isinstance(result, MoonpoolError):
+            raise result
+        return result
 
-    async def get_many(self, names: Iterable[N]) -> dict[N, GetResult]:
-        """Per name what `get` would return or raise. The node that should hold a value is asked
-        first; what it does not have is asked of all others."""
-        wanted = list(dict.fromkeys(names))
-        results: dict[N, GetResult] = {name: GetResult() for name in wanted}
-        by_node = self._by_node(wanted)
-        first_asked = {name: node for node, some in by_node.items() for name in some}
-        await self._get_from(by_node, results)
-        for node in self.nodes():
-            left = [n for n in wanted if results[n].value is None and first_asked[n] != node]
-            if left:
-                await self._get_from({node: left}, results)
-        return results
+    # --- reading ---
 
-    async def exists(self, name: N) -> bool:
+    async def get(self, name: str) -> bytes | None:
+        (read,) = await self._reader.read([self._want(name)])
+        return read.result().unwrap()
+
+    async def get_many(self, names: Iterable[str]) -> dict[str, GetResult]:
+        """One message per node that should have some, and to all others for what they have not."""
+        wanted = check_names(names)
+        reads = await self._reader.read([self._want(name) for name in wanted])
+        return {name: read.result() for name, read in zip(wanted, reads, strict=True)}
+
+    async def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        check_range(start, length)
+        want = Want(self._kit.key(check_name(name)), name, start, length)
+        (read,) = await self._reader.read([want])
+        return read.result().unwrap()
+
+    async def get_range_many(self, ranges: Mapping[str, tuple[int, int]]) -> dict[str, GetResult]:
+        """Per name a (start, length) of its own."""
+        wants = []
+        for name, (start, length) in ranges.items():
+            check_range(start, length)
+            wants.append(Want(self._kit.key(check_name(name)), name, start, length))
+        reads = await self._reader.read(wants)
+        return {name: read.result() for name, read in zip(ranges, reads, strict=True)}
+
+    async def get_into(
+        self, name: str, region: Region, offset: int = 0, room_bytes: int | None = None
+    ) -> int | None:
+        """Reads a value into registered memory with no copy between; its length, or None when it is
+        nowhere. Raises TargetTooSmall, and what `get` raises: what then stands there is void."""
+        room = {
+            name: (region, offset, region.length - offset if room_bytes is None else room_bytes)
+        }
+        (result,) = (await self.get_into_many(room)).values()
+        if isinstance(result, MoonpoolError):
+            raise result
+        return result
+
+    async def get_into_many(
+        self, targets: Mapping[str, tuple[Region, int, int]]
+    ) -> dict[str, int | MoonpoolError | None]:
+        """Per name (region, offset, bytes of room); what `get_into` would return or raise."""
+        wants = []
+        for name, (region, offset, room_bytes) in targets.items():
+            _part_of(region, offset, room_bytes)
+            key, into = self._kit.key(check_name(name)), (region, offset)
+            wants.append(Want(key, name, into=into, room_bytes=room_bytes))
+        reads = await self._reader.read(wants)
+        return {name: _size_of(read) for name, read in zip(targets, reads, strict=True)}
+
+    def register(self, buffer: object) -> Region:
+        """A caller's writable memory, for `get_into` and `put_from`; `unregister` it afterwards."""
+        return self._kit.transfer.register_memory(buffer)
+
+    def allocate(self, size_bytes: int) -> Region:
+        """New registered memory."""
+        return self._kit.transfer.allocate(size_bytes)
+
+    # --- asking and removing ---
+
+    async def exists(self, name: str) -> bool:
         return (await self.exist_many([name]))[name]
 
-    async def exist_many(self, names: Iterable[N]) -> dict[N, bool]:
-        """Who is there now, on any node; not counted as a use."""
-        wanted = list(dict.fromkeys(names))
-        keys = [self._key(name) for name in wanted]
-        found = await self._ask_all(lambda node: self.blocks.exist(node, self._tenant, keys))
-        return {name: any(each[i] for each in found) for i, name in enumerate(wanted)}
+    async def exist_many(self, names: Iterable[str]) -> dict[str, bool]:
+        return await self._keeper.exist(check_names(names))
 
-    async def remove(self, name: N) -> bool:
-        """Whether it was there. Pinned hard, it stays: unpin it first."""
+    async def size(self, name: str) -> int | None:
+        return (await self.size_many([name]))[name]
+
+    async def size_many(self, names: Iterable[str]) -> dict[str, int | None]:
+        return await self._keeper.sizes(check_names(names))
+
+    async def remove(self, name: str) -> bool:
         return (await self.remove_many([name]))[name]
 
-    async def remove_many(self, names: Iterable[N]) -> dict[N, bool]:
-        wanted = list(dict.fromkeys(names))
-        keys = [self._key(name) for name in wanted]
-        gone = await self._ask_all(lambda node: self.blocks.remove(node, self._tenant, keys))
-        return {
-            name: any(each[i] in ("removed", "leased") for each in gone)
-            for i, name in enumerate(wanted)
-        }
+    async def remove_many(self, names: Iterable[str]) -> dict[str, bool]:
+        return await self._keeper.remove(check_names(names))
 
-    async def pin(self, name: N, kind: str = "soft", *, ttl_s: float = 1800.0) -> bool:
-        """kind: soft, hard, none. False when it is on no node, or beyond the node's quota."""
-        key = self._key(name)
-        done = await self._ask_all(
-            lambda node: self.blocks.pin(node, self._tenant, [key], kind, ttl_s=ttl_s)
-        )
-        return any(each[0] in ("pinned", "unpinned") for each in done)
+    async def remove_prefix(self, prefix: str) -> int:
+        removed = 0
+        batch: list[str] = []
+        names = [each.name async for each in self._keeper.names(prefix)]
+        for start in range(0, len(names), 1000):
+            batch = names[start : start + 1000]
+            removed += sum((await self._keeper.remove(batch)).values())
+        return removed
+
+    async def pin(self, name: str, kind: str = "soft", *, ttl_s: float = SOFT_PIN_S) -> bool:
+        return (await self.pin_many([name], kind, ttl_s=ttl_s))[name]
+
+    async def pin_many(
+        self, names: Iterable[str], kind: str = "soft", *, ttl_s: float = SOFT_PIN_S
+    ) -> dict[str, bool]:
+        return await self._keeper.pin(check_names(names), kind, ttl_s)
+
+    async def unpin(self, name: str) -> bool:
+        return await self.pin(name, "none")
+
+    async def unpin_many(self, names: Iterable[str]) -> dict[str, bool]:
+        return await self.pin_many(names, "none")
+
+    def list_names(self, prefix: str = "") -> AsyncIterator[ListedName]:
+        return self._keeper.names(prefix)
+
+    async def count(self, prefix: str = "") -> int:
+        return len([None async for _ in self._keeper.names(prefix)])
+
+    async def wipe(self) -> int:
+        return await self._keeper.wipe()
+
+    # --- copies ---
+
+    async def replicas(self, name: str) -> Copies | None:
+        """Where a value lies; None when it is nowhere."""
+        return await self._copier.copies(check_name(name))
+
+    async def add_replica(self, name: str, node: str) -> bool:
+        """`node` holds all of the value afterwards; False when it is nowhere. Raises UnknownNode,
+        NoSpace, PutFailed."""
+        return await self._copier.add(check_name(name), node)
+
+    async def drop_replica(self, name: str, node: str) -> bool:
+        """Whether `node` held any of it. Raises LastCopy."""
+        return await self._copier.drop(check_name(name), node)
+
+    async def move_replica(self, name: str, source: str, target: str) -> bool:
+        """False when it is nowhere, or not on `source`. Raises what the two above raise."""
+        return await self._copier.move(check_name(name), source, target)
 
     async def stats(self) -> dict[str, StatsReply]:
         """By node."""
+        return await self.mesh.ask_all(self.blocks.stats)
 
-        async def ask(node: str) -> tuple[str, StatsReply]:
-            return node, await self.blocks.stats(node)
+    def own_stats(self) -> dict[str, int]:
+        """This client's memory and reads under way."""
+        return {**self._kit.staging.stats(), **self._kit.sources.stats()}
 
-        return dict(await self._ask_all(ask))
+    def key(self, name: str) -> BlockKey:
+        """What nodes know the name by."""
+        return self._kit.key(check_name(name))
 
-    async def _ask_all(self, ask: Callable[[str], Awaitable[A]]) -> list[A]:
-        """All nodes' answers; a node that is gone has none. Raises what any other node raised."""
-        nodes = self._require_nodes()
-        answers = await asyncio.gather(*map(ask, nodes), return_exceptions=True)
-        out: list[A] = []
-        for node, answer in zip(nodes, answers, strict=True):
-            self._note(node, answer)
-            if not isinstance(answer, BaseException):
-                out.append(answer)
-            elif not isinstance(answer, NoResponder):
-                raise answer
-        return out
+    def home(self, name: str) -> str:
+        """The node that answers for the name now. Raises NoNodes."""
+        return self.mesh.homes(self.key(name))[0]
 
-    async def _get_from(
-        self, by_node: Mapping[str, Sequence[N]], results: dict[N, GetResult]
-    ) -> None:
-        parts = [
-            (node, names[start : start + KEYS_MAX])
-            for node, names in by_node.items()
-            for start in range(0, len(names), KEYS_MAX)
-        ]
-        fetched = await asyncio.gather(
-            *(
-                fetch_from(
-                    self.blocks, self._staging, node, self._tenant, [self._key(n) for n in part]
-                )
-                for node, part in parts
-            )
-        )
-        for (node, part), some in zip(parts, fetched, strict=True):
-            for name, result in zip(part, some, strict=True):
-                self._note(node, result.error)
-                if result.is_telling:
-                    results[name] = result
+    @property
+    def tenant(self) -> TenantId:
+        return self._kit.tenant
 
-    def _key(self, name: N) -> BlockKey:
-        return value_key(self._tenant, name)
-
-    def _ranked(self, name: N) -> list[str]:
-        return rank_nodes(self._key(name), self._require_nodes())
-
-    def _by_node(self, names: Iterable[N]) -> dict[str, list[N]]:
-        by_node: dict[str, list[N]] = defaultdict(list)
-        for name in names:
-            by_node[self._ranked(name)[0]].append(name)
-        return by_node
-
-    def _require_nodes(self) -> list[str]:
-        nodes = self.nodes()
-        if not nodes:
-            raise NoNodes("no store node is known right now")
-        return nodes
+    def _want(self, name: str) -> Want:
+        return Want(self._kit.key(check_name(name)), name)
 
 
-def _batches(names: Sequence[N], values: Mapping[N, Value]) -> list[list[N]]:
-    """Names in groups that one exchange carries."""
-    groups: list[list[N]] = []
-    room_bytes = 0
-    for name in names:
-        size_bytes = memoryview(values[name]).nbytes
-        if not groups or size_bytes > room_bytes or len(groups[-1]) == KEYS_MAX:
-            groups.append([])
-            room_bytes = BATCH_BYTES
-        groups[-1].append(name)
-        room_bytes -= size_bytes
-    return groups
+def _part_of(region: Region, offset: int, size_bytes: int) -> memoryview:
+    """ValueError when it is not within the region."""
+    if offset < 0 or size_bytes < 0 or offset + size_bytes > region.length:
+        raise ValueError(f"[{offset}, +{size_bytes}) is outside a region of {region.length} bytes")
+    return region.view[offset : offset + size_bytes]
+
+
+def _size_of(read: Read) -> int | MoonpoolError | None:
+    if read.error is not None:
+        return read.error
+    return read.size_bytes if read.size_bytes >= 0 else None

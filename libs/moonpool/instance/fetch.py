@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Run
 from dataclasses import dataclass
 
+from moonpool.client.base import Place
 from moonpool.client.blocks import KEYS_MAX
 from moonpool.client.get_session import GetSession
-from moonpool.client.put_session import Place
 from moonpool.instance.errors import CorruptBlocks, FetchFailed
 from moonpool.instance.layers import LayersArrived
 from moonpool.instance.links import Links
@@ -21,6 +21,7 @@ from moonpool.messages.plan import PrefixRun
 from moonpool.telemetry import names
 
 LEASE_S = 8.0
+LOWER_TIERS = ("nvme", "oss")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,12 +72,32 @@ class PrefixFetch:
                     return have
         return have
 
+    async def ahead(self, runs: Run[PrefixRun]) -> None:
+        """While the prompt still waits: what lies in lower tiers starts on its way up. A node that
+        does not answer costs nothing but that."""
+        for run in runs:
+            keys = self._seq.keys[run.start : run.end]
+            if run.tier not in LOWER_TIERS or run.owner == self._links.ctx.id or not keys:
+                continue
+            for start in range(0, len(keys), KEYS_MAX):
+                part = keys[start : start + KEYS_MAX]
+                try:
+                    await self._links.blocks.calls.promote(
+                        run.owner, self._seq.tenant, part, len(self._seq.keys)
+                    )
+                except MoonpoolError:
+                    return
+
     async def _ask(self, run: PrefixRun, start: int, end: int) -> int:
         keys = self._seq.keys[start:end]
         asked_s = self._links.ctx.clock.now()
         try:
             session = await self._links.blocks.open_get(
-                run.owner, self._seq.tenant, keys, lease_s=LEASE_S
+                run.owner,
+                self._seq.tenant,
+                keys,
+                lease_s=LEASE_S,
+                run_blocks=len(self._seq.keys),
             )
         except MoonpoolError as error:
             self._links.ctx.log.warning(
@@ -95,7 +116,7 @@ class PrefixFetch:
         tier = session.slots[0].tier or run.tier if count else run.tier
         part = Part(session, start, count, tier)
         self._parts.append(part)
-        if tier in ("nvme", "oss"):  # the node read them up before it answered
+        if tier in LOWER_TIERS:  # the node read them up before it answered
             self._seconds[part] = self._links.ctx.clock.now() - asked_s
         for slot in session.slots[:count]:
             name = slot.tier or run.tier

@@ -48,7 +48,7 @@ async def test_values_spread_over_nodes_and_are_found_wherever_they_are() -> Non
 async def test_a_client_without_nodes_says_so() -> None:
     broker = MemoryBroker()
     async with memory_client(broker, "node-1") as client:
-        client._nodes.clear()
+        client.mesh.fixed.clear()
         with pytest.raises(NoNodes):
             await client.wait_for_nodes(0.1)
         with pytest.raises(NoNodes):
@@ -65,7 +65,7 @@ async def test_a_node_that_dies_costs_its_own_values_and_no_time() -> None:
         async with StoreClient.connect(server.url, wait_s=20.0) as store:
             await until(lambda: store.nodes() == ["node-1", "node-2"], 20.0)
             await store.put_many(values)
-            lost = {n for n in values if store._ranked(n)[0] == "node-1"}
+            lost = {n for n in values if store.home(n) == "node-1"}
             assert 5 < len(lost) < 35
             first.kill()
             loop = asyncio.get_running_loop()
@@ -84,12 +84,11 @@ async def test_another_tenant_sees_and_removes_nothing() -> None:
     async with (
         memory_node(broker, dram_bytes=DRAM_BYTES, host_id="here"),
         memory_client(broker, "node-1") as mine,
-        memory_client(broker, "node-1") as theirs,
+        memory_client(broker, "node-1", tenant="other") as theirs,
     ):
-        theirs._tenant = TenantId("other")
         await mine.put("name", b"mine")
         assert await theirs.get("name") is None
-        assert await theirs.blocks.remove("node-1", TenantId("other"), [mine._key("name")]) == [
+        assert await theirs.blocks.remove("node-1", TenantId("other"), [mine.key("name")]) == [
             "miss"
         ]
         assert await theirs.put("name", b"theirs")

@@ -53,7 +53,7 @@ async def test_what_is_stored_and_removed_is_told_and_a_snapshot_agrees() -> Non
     ):
         await client.put_many({"a": b"1", "b": b"2"})
         await client.remove("b")
-        a, b = client._key("a"), client._key("b")
+        a, b = client.key("a"), client.key("b")
         await until(lambda: a in told()[0] and b in told()[1])
         reply = await bus.request(snapshot, encode(SnapshotRequest()), 5.0)
         assert decode(reply, SnapshotPage).tiers == {"dram": a}
@@ -95,7 +95,7 @@ async def test_a_drained_node_refuses_puts_serves_readers_and_leaves() -> None:
         await until(lambda: "serving" in node.lines(), 20.0)
         async with StoreClient.connect(server.url, nodes=["node-1"]) as store:
             await store.put("a", b"1")
-            calls, tenant, key = store.blocks.calls, store._tenant, store._key("a")
+            calls, tenant, key = store.blocks.calls, store.tenant, store.key("a")
             lease = (await calls.get_start("node-1", tenant, [key], 30.0)).lease
             assert await calls.drain("node-1")
             with pytest.raises(CapacityError) as refused:

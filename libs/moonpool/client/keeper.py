@@ -1,0 +1,185 @@
+"""What is asked about values without reading them: whether, how large, where, and how long."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from moonpool.client.base import PIN_KINDS
+from moonpool.client.entries import Entry, manifest_of, peek_all
+from moonpool.client.kit import Kit
+from moonpool.client.manifest import Manifest
+from moonpool.client.parts import missing_parts
+from moonpool.client.reader import Reader, Want
+from moonpool.kv import BlockKey
+from moonpool.messages import CallerError
+from moonpool.messages.store import ListedName, ListReply
+
+PAGE = 1000
+KEYS_MAX = 4096  # per message that only names keys
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A name, and what nodes have under its key."""
+
+    name: str
+    key: BlockKey
+    entries: list[Entry]
+
+    @property
+    def manifest(self) -> Manifest | None:
+        return manifest_of(self.entries)
+
+    @property
+    def nodes(self) -> list[str]:
+        return [entry.node for entry in self.entries]
+
+
+class Keeper:
+    """Asks and tells all nodes; one message per node and a second one for striped values."""
+
+    def __init__(self, kit: Kit, reader: Reader) -> None:
+        self._kit = kit
+        self._reader = reader
+
+    async def find(self, names: Sequence[str]) -> list[Found]:
+        """Entries that may be manifests but lie in a lower tier are fetched first."""
+        keys = [self._kit.key(name) for name in names]
+        found = await peek_all(self._kit, keys)
+        dim = [i for i, entries in enumerate(found) if _is_dim(entries)]
+        if dim:
+            await self._reader.read([Want(keys[i], names[i], 0, 0) for i in dim])
+            for i, entries in zip(
+                dim, await peek_all(self._kit, [keys[i] for i in dim]), strict=True
+            ):
+                found[i] = entries
+        return [Found(*each) for each in zip(names, keys, found, strict=True)]
+
+    async def exist(self, names: Sequence[str]) -> dict[str, bool]:
+        async def is_there(found: Found) -> bool:
+            manifest = found.manifest
+            if manifest is None or not found.entries:
+                return bool(found.entries)
+            return not await missing_parts(self._kit, found.key, manifest)
+
+        everything = await self.find(names)
+        answers = await asyncio.gather(*map(is_there, everything))
+        return dict(zip(names, answers, strict=True))
+
+    async def sizes(self, names: Sequence[str]) -> dict[str, int | None]:
+        """None for those that are nowhere."""
+        found = await self.find(names)
+        out: dict[str, int | None] = {}
+        unknown = []
+        for each in found:
+            manifest = each.manifest
+            trailers = [entry.trailer for entry in each.entries if entry.trailer is not None]
+            if manifest is not None:
+                out[each.name] = manifest.size_bytes
+            else:
+                out[each.name] = trailers[0].value_bytes if trailers else None
+                if each.entries and not trailers:
+                    unknown.append(each)
+        # In a lower tier as a whole: its tail is on its way up with it.
+        await self._reader.read([Want(each.key, each.name, 0, 0) for each in unknown])
+        for each, entries in zip(
+            unknown, await peek_all(self._kit, [each.key for each in unknown]), strict=True
+        ):
+            known = [entry.trailer for entry in entries if entry.trailer is not None]
+            out[each.name] = known[0].value_bytes if known else None
+        return out
+
+    async def remove(self, names: Sequence[str]) -> dict[str, bool]:
+        """Entries and all stripes. Whether each was there; pinned hard it stays, all of it."""
+        found = await self.find(names)
+        by_node: dict[str, list[BlockKey]] = defaultdict(list)
+        for each in found:
+            for node in each.nodes:
+                by_node[node].append(each.key)
+        gone = await self._remove(by_node)
+        parts: dict[str, list[BlockKey]] = defaultdict(list)
+        for each in found:
+            manifest = each.manifest
+            if manifest is not None and each.key in gone:
+                for node, keys in manifest.by_node(each.key).items():
+                    parts[node] += keys
+        await self._remove({n: k for n, k in parts.items() if n in self._kit.mesh.readable()})
+        return {each.name: each.key in gone for each in found}
+
+    async def pin(self, names: Sequence[str], kind: str, ttl_s: float) -> dict[str, bool]:
+        if kind not in PIN_KINDS:
+            raise CallerError(f"a pin is one of {', '.join(PIN_KINDS)}, not {kind!r}")
+        found = await self.find(names)
+        by_node: dict[str, list[BlockKey]] = defaultdict(list)
+        wants: dict[str, list[BlockKey]] = {}
+        for each in found:
+            manifest = each.manifest
+            wants[each.name] = [each.key] if each.entries else []
+            for node in each.nodes:
+                by_node[node].append(each.key)
+            if manifest is not None:
+                wants[each.name] += manifest.part_keys(each.key)
+                for node, keys in manifest.by_node(each.key).items():
+                    by_node[node] += keys
+        alive = {n: k for n, k in by_node.items() if n in self._kit.mesh.readable()}
+        done: set[BlockKey] = set()
+
+        async def tell(node: str) -> None:
+            for keys in _slices(alive[node]):
+                blocks = self._kit.blocks
+                results = await blocks.pin(node, self._kit.tenant, keys, kind, ttl_s=ttl_s)
+                pairs = zip(keys, results, strict=True)
+                done.update(key for key, result in pairs if result in ("pinned", "unpinned"))
+
+        await self._kit.mesh.ask_all(tell, list(alive))
+        return {name: bool(keys) and done.issuperset(keys) for name, keys in wants.items()}
+
+    async def names(self, prefix: str) -> AsyncIterator[ListedName]:
+        """Own names over all nodes, in order, each once."""
+        after = ""
+        while True:
+            pages = (await self._pages(prefix, after)).values()
+            names = {each.name: each for page in pages for each in page.names}
+            # Beyond the last name of a page that has more, another node's names are not complete.
+            full = [page.names[-1].name for page in pages if page.more]
+            until = min(full) if full else None
+            for name in sorted(names):
+                if until is None or name <= until:
+                    yield names[name]
+            if until is None:
+                return
+            after = until
+
+    async def wipe(self) -> int:
+        calls, tenant = self._kit.blocks.calls, self._kit.tenant
+        removed = await self._kit.mesh.ask_all(lambda node: calls.wipe(node, tenant))
+        return sum(removed.values())
+
+    async def _pages(self, prefix: str, after: str) -> dict[str, ListReply]:
+        calls, tenant = self._kit.blocks.calls, self._kit.tenant
+        return await self._kit.mesh.ask_all(
+            lambda node: calls.list_names(node, tenant, prefix, after, PAGE)
+        )
+
+    async def _remove(self, by_node: dict[str, list[BlockKey]]) -> set[BlockKey]:
+        """Keys that were there and are gone."""
+        gone: set[BlockKey] = set()
+
+        async def tell(node: str) -> None:
+            for keys in _slices(by_node[node]):
+                results = await self._kit.blocks.calls.remove(node, self._kit.tenant, keys)
+                pairs = zip(keys, results, strict=True)
+                gone.update(key for key, result in pairs if result in ("removed", "leased"))
+
+        await self._kit.mesh.ask_all(tell, list(by_node))
+        return gone
+
+
+def _is_dim(entries: Sequence[Entry]) -> bool:
+    """Whether one must look closer to know if it is a manifest."""
+    return bool(entries) and all(entry.may_be_manifest for entry in entries)
+
+
+def _slices(keys: Sequence[BlockKey]) -> list[Sequence[BlockKey]]:
+    return [keys[start : start + KEYS_MAX] for start in range(0, len(keys), KEYS_MAX)]

@@ -1,0 +1,133 @@
+"""The nodes of a mesh as a client sees them: who takes values, who may have them, where to put."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import TypeVar
+
+from moonpool.bus import NoResponder, RequestTimeout
+from moonpool.client.blocks import BlockStore
+from moonpool.client.errors import NoNodes
+from moonpool.client.placement import NodeView, Strategy, rank_nodes
+from moonpool.kv import BlockKey
+from moonpool.messages import MoonpoolError
+from moonpool.messages.store import StatsReply
+from moonpool.runtime import Members
+
+A = TypeVar("A")
+
+RATIOS_FRESH_S = 1.0
+
+
+class Mesh:
+    """One client's view. `fixed` nodes: only those, whatever the registry says."""
+
+    def __init__(
+        self,
+        blocks: BlockStore,
+        members: Members,
+        host_id: str,
+        strategy: Strategy,
+        rng: Random,
+        fixed: Sequence[str] = (),
+    ) -> None:
+        self.blocks = blocks
+        self.fixed = list(fixed)
+        self._members = members
+        self._host_id = host_id
+        self._strategy = strategy
+        self._rng = rng
+        self._ratios: dict[str, tuple[float, float]] = {}  # node -> free share of (dram, nvme)
+        self._ratios_s = -RATIOS_FRESH_S
+
+    def writable(self) -> list[str]:
+        """Nodes that take new values now. Raises NoNodes."""
+        nodes = self.known()
+        if not nodes:
+            raise NoNodes("no store node is known right now")
+        return nodes
+
+    def known(self) -> list[str]:
+        """As `writable`, or none."""
+        return list(self.fixed) or [member.id for member in self._members.usable("store")]
+
+    def readable(self) -> list[str]:
+        """Nodes that may hold values, those that are leaving too. Raises NoNodes."""
+        if self.fixed:
+            return list(self.fixed)
+        members = [member for member in self._members.of("store") if not member.is_suspect]
+        if not members:
+            raise NoNodes("no store node is known right now")
+        return [member.id for member in members]
+
+    def homes(self, key: BlockKey) -> list[str]:
+        """Nodes that take values, the name's home first."""
+        return rank_nodes(key, self.writable())
+
+    def local(self) -> list[str]:
+        """Nodes on our own host."""
+        return [m.id for m in self._members.of("store") if m.registration.host_id == self._host_id]
+
+    def doubt(self, node: str, outcome: object) -> None:
+        """A node that nobody serves, or that does not answer, is asked nothing until it is heard
+        again."""
+        if isinstance(outcome, NoResponder | RequestTimeout):
+            self._members.doubt(node)
+
+    async def order(self, key: BlockKey) -> list[str]:
+        """Where the strategy wants the bytes of `key`, best node first."""
+        nodes = self.writable()
+        if self._strategy.needs_ratios:
+            await self._look(nodes)
+        now_s, local = time.time(), set(self.local())
+        views = []
+        for id in nodes:
+            member = self._members.get(id)
+            free, ssd = self._ratios.get(id, (1.0, 0.0))
+            age_s = now_s - member.registration.started_unix_s if member else 3600.0
+            views.append(NodeView(id, id in local, max(0.0, age_s), free, ssd))
+        return [view.id for view in self._strategy.order(key, views, self._rng)]
+
+    async def ask_all(
+        self, ask: Callable[[str], Awaitable[A]], nodes: Sequence[str] | None = None
+    ) -> dict[str, A]:
+        """Answers by node; a node that is gone has none. Raises what any other node raised."""
+        asked = list(self.readable() if nodes is None else nodes)
+        answers = await asyncio.gather(*map(ask, asked), return_exceptions=True)
+        out: dict[str, A] = {}
+        for node, answer in zip(asked, answers, strict=True):
+            self.doubt(node, answer)
+            if not isinstance(answer, BaseException):
+                out[node] = answer
+            elif not isinstance(answer, NoResponder):
+                raise answer
+        return out
+
+    async def capacity_bytes(self) -> int:
+        """DRAM of all nodes that take values."""
+        stats = await self.ask_all(self.blocks.stats, self.writable())
+        return sum(_tier(reply, "dram")[1] for reply in stats.values())
+
+    async def _look(self, nodes: Sequence[str]) -> None:
+        """Asks how full nodes are, if nobody did within a second."""
+        if time.monotonic() - self._ratios_s < RATIOS_FRESH_S:
+            return
+        self._ratios_s = time.monotonic()
+        try:
+            stats = await self.ask_all(self.blocks.stats, nodes)
+        except MoonpoolError:
+            return  # the last known ratios do
+        for node, reply in stats.items():
+            self._ratios[node] = (_free(reply, "dram"), _free(reply, "nvme"))
+
+
+def _tier(reply: StatsReply, name: str) -> tuple[int, int]:
+    """(bytes used, bytes in all)."""
+    found = [(tier.bytes_used, tier.bytes_total) for tier in reply.tiers if tier.tier == name]
+    return found[0] if found else (0, 0)
+
+
+def _free(reply: StatsReply, name: str) -> float:
+    used, total = _tier(reply, name)
+    return 1.0 - used / total if total else 0.0
