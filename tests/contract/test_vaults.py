@@ -1,8 +1,9 @@
 """What every vault of a lower tier promises: over files on this disk, and over a real S3 server."""
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from services.store.tiers.nvme_vault import NvmeVault
 from services.store.tiers.oss_vault import Bucket, OssVault
 from services.store.tiers.record import Facts
 from services.store.tiers.vault import Item, Vault
+from tests.support.faulty_proxy import FaultyProxy
 from tests.support.s3_server import S3Server
 
 NVME_BYTES = 64 << 20
@@ -197,3 +199,39 @@ def test_more_objects_than_a_page_holds_are_all_found(
     assert len(open_all(vault)) == 11
     vault.close()
     client.close()
+
+
+@pytest.mark.slow
+def test_large_objects_go_in_parts_side_by_side_and_come_back_whole(s3: S3Server) -> None:
+    vault = OssVault(s3.bucket, f"mesh-{os.urandom(4).hex()}")
+    open_all(vault)
+    item, sums, data = make_item(48 << 20, 1 << 20)
+    vault.write(item, sums, data)
+    target = memoryview(bytearray(data.nbytes))
+    assert vault.read(item, target) == sums
+    assert target == data
+    vault.close()
+
+
+@pytest.mark.slow
+async def test_of_a_large_object_whose_parts_fail_nothing_is_left(s3: S3Server) -> None:
+    mesh = f"mesh-{os.urandom(4).hex()}"
+    async with FaultyProxy(s3.port) as proxy:
+        far = replace(s3.bucket, endpoint=f"http://127.0.0.1:{proxy.port}")
+        vault = OssVault(far, mesh)
+        await asyncio.to_thread(open_all, vault)
+        item, sums, data = make_item(32 << 20, 1 << 20)
+        proxy.erring = True
+        with pytest.raises(VaultAway):
+            await asyncio.to_thread(vault.write, item, sums, data)
+        proxy.heal()
+        assert await asyncio.to_thread(open_all, vault) == []
+        await asyncio.to_thread(vault.write, item, sums, data)
+        proxy.corrupting = True
+        with pytest.raises((RecordDamaged, VaultAway)):
+            await asyncio.to_thread(vault.read, item, memoryview(bytearray(data.nbytes)))
+        proxy.heal()
+        target = memoryview(bytearray(data.nbytes))
+        assert await asyncio.to_thread(vault.read, item, target) == sums
+        assert target == data
+        await asyncio.to_thread(vault.close)

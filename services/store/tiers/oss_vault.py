@@ -4,9 +4,11 @@ The bucket is shared by all nodes of a mesh: what one wrote, others find at thei
 object that another node removed is simply missing.
 """
 
+import contextlib
 import random
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -26,20 +28,23 @@ from services.store.tiers.errors import (
     VaultRefused,
 )
 from services.store.tiers.oss_names import object_name, parse_name
+from services.store.tiers.oss_parts import pieces, ranges
 from services.store.tiers.record import header_bytes, pack_header, unpack_header
 from services.store.tiers.vault import Item
 
 R = TypeVar("R")
 
 THREADS = 8
-OBJECT_MAX_BYTES = 64 << 20
+PART_THREADS = 8  # parts of large objects under way at a time, all objects together
+OBJECT_MAX_BYTES = (1 << 30) + (8 << 20)  # a value of 1 GiB, as its writer frames it
 CONNECT_S = 2.0
 SILENCE_S = 3.0  # longest wait for the server's next bytes
 PATIENCE_S = 6.0  # for one object, all tries together, ..
 SLOWEST_BYTES_PER_S = 4 << 20  # .. and for its bytes on top
 TRIES_MAX = 3
-PART_BYTES = 1 << 20
+READ_BYTES = 1 << 20
 PAGE_OBJECTS = 1000
+STALE_S = 3600.0  # after it an upload in parts is abandoned
 
 _CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"}
 _FULL = {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "MethodNotAllowed"}
@@ -69,6 +74,7 @@ class OssVault:
         self._mesh = mesh
         self._rng = random.Random()
         self._client = make_client(bucket)
+        self._parts = ThreadPoolExecutor(PART_THREADS, thread_name_prefix="oss-parts")
 
     def open(self) -> Iterator[list[Item]]:
         token: dict[str, str] = {}
@@ -78,6 +84,7 @@ class OssVault:
             named = [parse_name(self._mesh, each["Key"]) for each in objects]
             yield [Item(facts, 0) for facts in named if facts is not None]
             if not page.get("IsTruncated"):
+                self._abort_stale()
                 return
             token = {"ContinuationToken": page["NextContinuationToken"]}
 
@@ -85,8 +92,13 @@ class OssVault:
         facts = item.facts
         if bad_chunks(payload, facts.chunk_bytes, checksums):
             raise RecordDamaged(f"{facts.key.hex()} was damaged before it was written")
-        body = b"".join((pack_header(facts, checksums), payload))
+        buffers = [memoryview(pack_header(facts, checksums)), payload]
         name = object_name(self._mesh, facts)
+        parts = ranges(sum(buffer.nbytes for buffer in buffers))
+        if len(parts) > 1:
+            self._write_parts(name, buffers, parts)
+            return
+        body = b"".join(buffers)
         self._try(
             lambda: self._client.put_object(Bucket=self._bucket.name, Key=name, Body=body),
             len(body),
@@ -98,7 +110,11 @@ class OssVault:
         header = memoryview(bytearray(header_bytes(facts.size_bytes, facts.chunk_bytes)))
         name = object_name(self._mesh, facts)
         size_bytes = header.nbytes + facts.size_bytes
-        self._try(lambda: self._fill(name, [header, target]), size_bytes, "read")
+        parts = ranges(size_bytes)
+        if len(parts) > 1:
+            self._read_parts(name, [header, target], parts)
+        else:
+            self._try(lambda: self._fill(name, [header, target], None), size_bytes, "read")
         found, checksums = unpack_header(header)
         if (found.key, found.size_bytes, found.chunk_bytes) != (
             facts.key,
@@ -124,7 +140,20 @@ class OssVault:
 
     def close(self) -> None:
         """Idempotent."""
+        self._parts.shutdown(wait=True, cancel_futures=True)
         self._client.close()
+
+    def _abort_stale(self) -> None:
+        """Uploads that nobody finished keep their parts on the server: those of crashed nodes."""
+        where = {"Bucket": self._bucket.name}
+        with contextlib.suppress(ClientError, BotoCoreError, HTTPError, OSError):
+            found = self._client.list_multipart_uploads(Prefix=f"{self._mesh}/", **where)
+            for upload in found.get("Uploads", []):
+                age_s = time.time() - upload["Initiated"].timestamp()
+                if age_s > STALE_S and upload["Key"].startswith(f"{self._mesh}/"):
+                    self._client.abort_multipart_upload(
+                        Key=upload["Key"], UploadId=upload["UploadId"], **where
+                    )
 
     def _list(self, **more: Any) -> Any:
         given = {"MaxKeys": PAGE_OBJECTS, **more}
@@ -132,9 +161,67 @@ class OssVault:
             Bucket=self._bucket.name, Prefix=f"{self._mesh}/", **given
         )
 
-    def _fill(self, name: str, views: list[memoryview]) -> None:
-        """Fills the views one after the other with the object's bytes."""
-        reply = self._client.get_object(Bucket=self._bucket.name, Key=name)
+    def _write_parts(
+        self, name: str, buffers: list[memoryview], parts: list[tuple[int, int]]
+    ) -> None:
+        """Parts side by side; they become the object in one step at the end, or nothing does."""
+        where = {"Bucket": self._bucket.name, "Key": name}
+        begun = self._try(lambda: self._client.create_multipart_upload(**where), 0, "write")
+        upload = {**where, "UploadId": begun["UploadId"]}
+
+        def send(number: int, first: int, end: int) -> dict[str, Any]:
+            body = b"".join(pieces(buffers, first, end))
+            sent = self._try(
+                lambda: self._client.upload_part(PartNumber=number, Body=body, **upload),
+                len(body),
+                "write",
+            )
+            return {"PartNumber": number, "ETag": sent["ETag"]}
+
+        try:
+            done = self._side_by_side(
+                [partial(send, n, *part) for n, part in enumerate(parts, start=1)]
+            )
+            self._try(
+                lambda: self._client.complete_multipart_upload(
+                    MultipartUpload={"Parts": done}, **upload
+                ),
+                0,
+                "write",
+            )
+        except MoonpoolError:
+            with contextlib.suppress(ClientError, BotoCoreError, HTTPError, OSError):
+                self._client.abort_multipart_upload(**upload)  # else the server keeps the parts
+            raise
+
+    def _read_parts(
+        self, name: str, buffers: list[memoryview], parts: list[tuple[int, int]]
+    ) -> None:
+        def fetch(first: int, end: int) -> None:
+            views = pieces(buffers, first, end)
+            self._try(lambda: self._fill(name, views, (first, end)), end - first, "read")
+
+        self._side_by_side([partial(fetch, *part) for part in parts])
+
+    def _side_by_side(self, jobs: list[Callable[[], R]]) -> list[R]:
+        """Their results in order. Returns or raises only when none of them runs any more: what
+        they read from and write to is the caller's."""
+        try:
+            futures = [self._parts.submit(job) for job in jobs]
+        except RuntimeError:
+            raise VaultAway(f"{self._bucket.name}: closed") from None
+        done, late = wait(futures, return_when=FIRST_EXCEPTION)
+        for future in late:
+            future.cancel()
+        wait(futures)
+        for future in done:
+            future.result()
+        return [future.result() for future in futures]
+
+    def _fill(self, name: str, views: list[memoryview], window: tuple[int, int] | None) -> None:
+        """Fills the views one after the other with the object's bytes, or with those of a part."""
+        ranged = {"Range": f"bytes={window[0]}-{window[1] - 1}"} if window else {}
+        reply = self._client.get_object(Bucket=self._bucket.name, Key=name, **ranged)
         size_bytes = sum(view.nbytes for view in views)
         ends_s = time.monotonic() + _patience_s(size_bytes)
         with reply["Body"] as body:
@@ -143,7 +230,7 @@ class OssVault:
             for view in views:
                 done = 0
                 while done < view.nbytes:
-                    part = body.read(min(PART_BYTES, view.nbytes - done))
+                    part = body.read(min(READ_BYTES, view.nbytes - done))
                     if not part or time.monotonic() > ends_s:
                         raise VaultAway(f"{self._bucket.name}: too slow")
                     view[done : done + len(part)] = part
@@ -178,7 +265,7 @@ def make_client(bucket: Bucket) -> Any:
         connect_timeout=CONNECT_S,
         read_timeout=SILENCE_S,
         retries={"total_max_attempts": 1, "mode": "standard"},
-        max_pool_connections=THREADS,
+        max_pool_connections=THREADS + PART_THREADS,
     )
     return boto3.session.Session().client(
         "s3",
