@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from moonpool.bus import NoResponder
 from moonpool.instance.core import InstanceCore
 from moonpool.instance.effects import BlockFilled, Effect
-from moonpool.instance.fetch import PrefixFetch
+from moonpool.instance.fetch import LOWER_TIERS, PrefixFetch
 from moonpool.instance.layers import LayersMade
 from moonpool.instance.links import Links
 from moonpool.instance.push import PromptPush
@@ -73,7 +73,10 @@ class Prompts:
         """A prompt that the core has queued."""
         push = PromptPush(self._links, self._writer, seq, submit.reservation)
         future: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._jobs[seq.id] = Job(seq, submit, PrefixFetch(self._links, seq), push, future)
+        fetch = PrefixFetch(self._links, seq)
+        self._jobs[seq.id] = Job(seq, submit, fetch, push, future)
+        if any(run.tier in LOWER_TIERS for run in submit.plan.runs):
+            self._tasks.create_task(fetch.ahead(submit.plan.runs), name=f"ahead {seq.request}")
 
     def begin(self, seq: Sequence) -> None:
         """The core gave the prompt its blocks."""
@@ -273,6 +276,8 @@ class OutputBlocks:
         seq = effect.sequence
         assert seq.store is not None
         try:
-            await self._writer.put_block(seq.store, seq.tenant, effect.key, effect.block)
+            await self._writer.put_block(
+                seq.store, seq.tenant, effect.key, effect.block, run_blocks=len(seq.keys)
+            )
         finally:
             self._core.give_back(effect.block, self._links.ctx.clock.now())

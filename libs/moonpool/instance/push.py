@@ -109,7 +109,10 @@ class PromptPush:
             return None
         keys = [self._seq.key_at(i) for i in new_full]
         blocks = [self._seq.blocks[i] for i in new_full]
-        return await self._writer.open(self._seq.store, self._seq.tenant, keys, blocks)
+        run_blocks = len(self._seq.keys)
+        return await self._writer.open(
+            self._seq.store, self._seq.tenant, keys, blocks, run_blocks=run_blocks
+        )
 
     async def _send(self, sealed: list[int], to_decode: Run[int], layers: range) -> None:
         """Seals layers of blocks, then writes those that the decode lacks, and waits for that."""

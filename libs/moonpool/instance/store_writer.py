@@ -41,7 +41,13 @@ class StoreWriter:
         return self._busy >= BACKGROUND_MAX
 
     async def open(
-        self, node: NodeId, tenant: TenantId, keys: Run[BlockKey], blocks: Run[int]
+        self,
+        node: NodeId,
+        tenant: TenantId,
+        keys: Run[BlockKey],
+        blocks: Run[int],
+        *,
+        run_blocks: int = 0,
     ) -> Put | None:
         """Room for blocks on `node`, or None when it wants none of them or does not answer. Beyond
         `KEYS_MAX` blocks at once the rest is left out."""
@@ -49,7 +55,7 @@ class StoreWriter:
         layout = self._links.memory.layout
         items = [PutItem(key, layout.block_bytes, layout.layer_bytes) for key in keys]
         try:
-            session = await self._links.blocks.open_put(node, tenant, items)
+            session = await self._links.blocks.open_put(node, tenant, items, run_blocks=run_blocks)
         except MoonpoolError as error:
             self._note(node, error)
             return None
@@ -91,11 +97,13 @@ class StoreWriter:
         for i in put.session.wanted:
             self._outcomes.labels(results[i]).inc()
 
-    async def put_block(self, node: NodeId, tenant: TenantId, key: BlockKey, block: int) -> None:
+    async def put_block(
+        self, node: NodeId, tenant: TenantId, key: BlockKey, block: int, *, run_blocks: int = 0
+    ) -> None:
         """One whole block, in the background. The caller holds it meanwhile."""
         self._busy += 1
         try:
-            put = await self.open(node, tenant, [key], [block])
+            put = await self.open(node, tenant, [key], [block], run_blocks=run_blocks)
             if put is None:
                 return
             layers = range(self._links.memory.layout.layers)

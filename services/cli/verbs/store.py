@@ -18,7 +18,7 @@ EXAMPLES = """\
   moonpool store put greeting hello.txt     a file under a name; - reads from standard input
   moonpool store get greeting               to standard output, or into a file named after it
   moonpool store stats                      tiers of every node: fill, blocks, health
-  moonpool store drain store-2              it takes no more, and leaves when its readers are done
+  moonpool store drain store-2              it gives away what is worth keeping, and leaves
 """
 
 
@@ -32,6 +32,10 @@ def add(verbs: "Verbs") -> None:
     parser.add_argument("--nats", help="server of another mesh, like nats://HOST:4222")
     parser.add_argument("--mesh", help="subject prefix of another mesh (default mp)")
     parser.add_argument("--tenant", default="public", help="whose values")
+    parser.add_argument(
+        "--within", type=float, default=60.0, metavar="S", help="drain: time to give blocks away"
+    )
+    parser.add_argument("--no-wait", action="store_true", help="drain: do not wait for its end")
     parser.add_argument("--replace", action="store_true", help="put: in place of an older value")
 
 
@@ -45,6 +49,7 @@ def run(given: argparse.Namespace) -> int:
 
 async def _run(given: argparse.Namespace) -> int:
     from moonpool.client import StoreClient
+    from services.cli.verbs.draining import drain
 
     record = None if given.nats else running_mesh(given)
     url = given.nats or (record.nats_url if record else "")
@@ -56,9 +61,8 @@ async def _run(given: argparse.Namespace) -> int:
         if given.what == "get":
             return await _get(store, given)
         if given.what == "drain":
-            await store.blocks.calls.drain(given.name)
-            print(f"{given.name} is draining")
-            return 0
+            calls, within_s = store.blocks.calls, given.within
+            return await drain(calls, given.name, within_s, wait=not given.no_wait)
         stats = await store.stats()
     print(as_json(stats) if given.json else as_table(stats))
     return 0
