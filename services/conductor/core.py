@@ -11,7 +11,7 @@ from moonpool.kv import KEY_BYTES
 from moonpool.messages.errors import CallerError, ErrorInfo
 from moonpool.messages.events import KvEvents
 from moonpool.messages.ids import InstanceId, NodeId, OwnerId
-from moonpool.messages.load import LoadReport
+from moonpool.messages.load import LoadReport, request_tag
 from moonpool.messages.plan import Plan, PlanReply, PlanRequest
 from moonpool.messages.registry import Goodbye, Heartbeat, HelloReply, Registration
 from moonpool.messages.status import ConductorStatus, MemberStatus, PredictorStatus
@@ -21,6 +21,9 @@ from services.conductor.bandwidth import TransferPredictor
 from services.conductor.demand import Demand
 from services.conductor.fleet import INSTANCE_ROLES, OWNER_ROLES, Change, Fleet, Member
 from services.conductor.holdings import Holdings, StreamState
+from services.conductor.ledger import Entry, Ledger
+from services.conductor.lengths import AnswerLengths
+from services.conductor.overload import Offer, make_gate
 from services.conductor.picks import Pick, Picks
 from services.conductor.placement import choose_store
 from services.conductor.policies import make_policy
@@ -39,6 +42,7 @@ class Policy:
     suspect_after_s: float
     dead_after_s: float
     scheduling: str = "ours"  # one of policies.POLICY_NAMES
+    admission: str = "ours"  # one of overload.GATE_NAMES
     balancing_threshold: float = 1.0  # of the policy `global`: best prefix over own
 
 
@@ -56,6 +60,9 @@ class ConductorCore:
         self.picks = Picks()
         self.senders = Senders()
         self.backlogs = Backlogs()
+        self.ledger = Ledger()
+        self.lengths = AnswerLengths()
+        self._gate = make_gate(policy.admission)
         self._knowledge = Knowledge(
             self.fleet,
             self.holdings,
@@ -104,7 +111,13 @@ class ConductorCore:
         change = self._note(self.fleet.load(report, now_s))
         if member is None or member.load is not report:
             return None
-        self.picks.reported(report.id, now_s, frozenset(p.tag for p in report.prompts))
+        waiting = frozenset(prompt.tag for prompt in report.prompts)
+        self.picks.reported(report.id, now_s, waiting)
+        self.ledger.delayed(waiting, now_s)
+        for answer in report.answers:
+            self.ledger.strike(answer.tag)
+            if answer.tokens > 0:
+                self.lengths.learn(answer.tenant, answer.tokens)
         kind = member.kind
         for prefill in report.compute:
             self.prefill.learn(
@@ -140,6 +153,7 @@ class ConductorCore:
             self._note(change)
         self.picks.expire(now_s)
         self.senders.expire(now_s)
+        self.ledger.expire(now_s)
         return changes
 
     def _note(self, change: Change | None) -> Change | None:
@@ -157,6 +171,7 @@ class ConductorCore:
             self.picks.forget(change.id)
             self.senders.forget(change.id)
             self.backlogs.forget(change.id)
+            self.ledger.forget(change.id)
             self.prefill.forget(change.id.__eq__)
             self.steps.forget(change.id.__eq__)
             self.transfers.forget(change.id)
@@ -189,6 +204,7 @@ class ConductorCore:
             return _refused(admission.model_refusal(request.model, namesakes))
         if request.exclude:
             self.picks.withdraw(request.request, request.exclude)
+            self.ledger.strike(request_tag(request.request))
         serving = [m for m in members if m.can_serve() and m.id not in request.exclude]
         if not serving:
             excluded = len(set(request.exclude))
@@ -209,6 +225,7 @@ class ConductorCore:
         rests on it; should an eviction have left a hole there, all is looked at and chosen anew."""
         keys = request.keys[: demand.prompt_tokens // demand.block_tokens * KEY_BYTES]
         excluded = [OwnerId(id) for id in request.exclude]
+        excluded += [OwnerId(member.id) for member in self.fleet.foreign()]
 
         def outlook(exact: bool) -> Outlook:
             match = self.holdings.match(keys, excluded, exact)
@@ -220,7 +237,10 @@ class ConductorCore:
             view = outlook(exact=True)
         if view.choice is None:
             return admission.outlook_refusal(demand, view)
-        return admission.late_refusal(demand, view.choice, self.prefill, now_s) or view.choice
+        offer = Offer(
+            demand, view.choice, view.decodes, self._knowledge, self.ledger, self.lengths, now_s
+        )
+        return self._gate.refuse(offer) or view.choice
 
     def _holds(self, keys: bytes, choice: Choice) -> bool:
         """Whether every block of the choice's runs, and of the decode's prefix, is there."""
@@ -247,6 +267,11 @@ class ConductorCore:
         else:
             self.picks.add(prefill.id, Pick(request.request, now_s, reuse.work_s, due_s))
         self.picks.add(decode.id, placed)
+        first_s = now_s + choice.ttft_s
+        self.ledger.add(
+            request.request,
+            Entry(request.tenant, decode.id, first_s, demand.prompt_tokens, request.max_tokens),
+        )
         for step in choice.prefill.steps:
             moved = min(step.end, reuse.blocks) - step.start
             if moved > 0 and step.block_s:
@@ -311,6 +336,8 @@ class ConductorCore:
             **self.holdings.stats(),
             **self.picks.stats(),
             **self.senders.stats(),
+            **self.ledger.stats(),
+            **self.lengths.stats(),
             "plans": self.plans,
             "holes_found": self.holes_found,
             **{f"refused_{code}": count for code, count in sorted(self.refusals.items())},
@@ -320,7 +347,7 @@ class ConductorCore:
         """All invariants of all parts, and those between them."""
         self.fleet.check()
         self.holdings.check()
-        for part in (self.prefill, self.steps, self.transfers, self.picks):
+        for part in (self.prefill, self.steps, self.transfers, self.picks, self.ledger):
             part.check()
         for member in self.fleet:
             if member.role in OWNER_ROLES:

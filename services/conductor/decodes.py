@@ -22,6 +22,7 @@ class DecodeOption:
     have_blocks: int  # leading blocks of the prompt in its own pool
     tbt_s: float  # predicted, with this request in the batch
     trusted: bool  # the prediction rests on samples
+    delayed_s: float = 0.0  # of `tbt_s`, what prompts between its tokens cost (colocated)
     lacks: str = ""  # "", or the refusal code: "kv_space", "tbt"
     retry_after_s: float = 0.0  # when it lacks something; 0: waiting does not help
 
@@ -43,7 +44,8 @@ def decode_option(
     sequences = load.running + load.reserved + pending.slots
     context = load.context_tokens + pending.context_tokens + demand.prompt_tokens
     step_s = steps.seconds(member.kind, member.id, sequences + 1, context)
-    tbt_s = step_s + queue_s / HORIZON_TOKENS
+    delayed_s = queue_s / HORIZON_TOKENS
+    tbt_s = step_s + delayed_s
     trusted = steps.trusted(member.kind, sequences + 1, context)
     # A place comes free when one of the running answers ends.
     retry_s = max(_RETRY_MIN_S, step_s * _ANSWER_TOKENS / max(1, sequences))
@@ -52,9 +54,10 @@ def decode_option(
         lacks, retry_s = "kv_space", 0.0
     elif demand.blocks > load.blocks_free - pending.blocks + have_blocks:
         lacks = "kv_space"
-    elif sequences >= load.slots_total or (trusted and sequences and tbt_s > demand.slo_tbt_s):
+    elif sequences >= load.slots_total:
         lacks = "tbt"
-    return DecodeOption(member, have_blocks, tbt_s, trusted, lacks, retry_s if lacks else 0.0)
+    retry_after_s = retry_s if lacks else 0.0
+    return DecodeOption(member, have_blocks, tbt_s, trusted, delayed_s, lacks, retry_after_s)
 
 
 def scarcest(options: Iterable[DecodeOption]) -> DecodeOption | None:

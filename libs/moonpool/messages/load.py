@@ -32,6 +32,14 @@ class StepSample(msgspec.Struct, frozen=True, array_like=True):
     seconds: float
 
 
+class AnswerSample(msgspec.Struct, frozen=True, array_like=True):
+    """One answer that ended at a decode, however it ended."""
+
+    tag: int  # `request_tag` of its request
+    tenant: str
+    tokens: int  # of this attempt's output
+
+
 class QueuedPrompt(msgspec.Struct, frozen=True, array_like=True):
     """One prompt that waits or is being computed at a prefill."""
 
@@ -70,4 +78,5 @@ class LoadReport(msgspec.Struct, frozen=True, omit_defaults=True):
     compute: list[ComputeSample] = []
     transfers: list[TransferSample] = []
     steps: list[StepSample] = []
+    answers: list[AnswerSample] = []
     prompts: list[QueuedPrompt] = []  # in the order of their turns

@@ -12,6 +12,7 @@ class Setup:
     prefills: int
     decodes: int
     policy: str = "ours"
+    admission: str = "ours"
     threshold: float = 1.0  # of the policy `global`
     slo_ttft_s: float = NO_LIMIT_S
     slo_tbt_s: float = NO_LIMIT_S

@@ -12,6 +12,7 @@ from moonpool.messages.events import KvEvents, SnapshotPage
 from moonpool.messages.ids import InstanceId, OwnerId, RequestId, TenantId
 from moonpool.messages.load import (
     PROMPTS_MAX,
+    AnswerSample,
     LoadReport,
     QueuedPrompt,
     StepSample,
@@ -58,6 +59,7 @@ class World:
                 suspect_after_s=5.0,
                 dead_after_s=30.0,
                 scheduling=setup.policy,
+                admission=setup.admission,
                 balancing_threshold=setup.threshold,
             ),
             rotation=setup.seed,
@@ -76,6 +78,7 @@ class World:
         self.prefills: dict[str, PrefillModel] = {}
         self.decodes: dict[str, DecodeModel] = {}
         self._transfers: dict[str, list[TransferSample]] = {}
+        self._answers: dict[str, list[AnswerSample]] = {}
         self._seqs: dict[str, int] = {}
         self._event_seqs: dict[str, int] = {}
         self._reported_s: dict[str, float] = {}
@@ -212,6 +215,7 @@ class World:
         self, id: str, seq: int, decode: DecodeModel, transfers: list[TransferSample]
     ) -> LoadReport:
         batch, context = decode.batch, int(decode.context_tokens())
+        answers, self._answers[id] = self._answers.get(id, []), []
         steps = []
         if batch:
             noisy = max(0.2, self.dice.gauss(1.0, self.machine.noise))
@@ -228,6 +232,7 @@ class World:
             blocks_total=decode.blocks_total,
             transfers=transfers,
             steps=steps,
+            answers=answers,
         )
 
     def _tick(self) -> None:
@@ -362,15 +367,23 @@ class World:
             decode.release(ask.number)
             outcome.wasted = "tbt"
             self._open -= 1
+            self._over(decode.id, ask, 0)
             self._changed(decode.id)
             return
         decode.join(ask.number, ask.prompt_tokens, ask.output_tokens - 1)
 
     def _ended(self, answer: Answer, tbt_s: float) -> None:
         outcome = self.outcomes[answer.request]
+        ask = self.traffic.asks[answer.request]
+        self._over(outcome.decode, ask, ask.output_tokens)
         outcome.tbt_s = tbt_s
         outcome.ended_s = self.agenda.now_s
         self._open -= 1
+
+    def _over(self, decode: str, ask: Ask, tokens: int) -> None:
+        """The decode's next report says that this answer ended."""
+        sample = AnswerSample(request_tag(str(ask.number)), ask.tenant, tokens)
+        self._answers.setdefault(decode, []).append(sample)
 
     # -- looking in
 
@@ -378,7 +391,7 @@ class World:
         setup = self.setup
         return Result(
             setup.policy,
-            "",
+            setup.admission,
             setup.prefills,
             setup.decodes,
             setup.seed,
