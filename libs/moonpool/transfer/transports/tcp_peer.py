@@ -1,5 +1,8 @@
-"""The client's side of tcp: one path per peer address, with a queue and a few streams."""
+"""The client's side of tcp: one path per peer address, with a queue and a few streams, and one
+more stream for what is small."""
 
+import asyncio
+import contextlib
 import threading
 import time
 
@@ -11,11 +14,13 @@ from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls
 from moonpool.transfer.transports.base import Reporter
 from moonpool.transfer.transports.nics import Source
+from moonpool.transfer.transports.tcp_express import ExpressStream, fits
 from moonpool.transfer.transports.tcp_stream import ConnectFailed, Stream
 from moonpool.transfer.vectored import StreamBroken
 
 STREAMS_PER_PEER = 2
 IDLE_S = 30.0  # a stream without work closes
+EXPRESS_AGAIN_S = 1.0  # after one could not be had
 
 
 class TcpPath:
@@ -50,9 +55,15 @@ class TcpPath:
         self._streams: dict[Stream, threading.Thread] = {}
         self._threads: list[threading.Thread] = []  # may still be ending
         self._closed = False
+        self._express: ExpressStream | None = None
+        self._connecting: ExpressStream | None = None
+        self._express_after_s = 0.0  # not tried again before
+        self._sweep: asyncio.TimerHandle | None = None
 
     def start(self, job: Job) -> None:
         """Takes the job. Never blocks. Once closed, fails it."""
+        if fits(job) and self._tls is None and self._start_express(job):
+            return
         with self._ready:
             if not self._closed:
                 self._lanes.put(job, job.priority, time.monotonic())
@@ -81,6 +92,75 @@ class TcpPath:
 
     def _end(self, job: Job, error: Exception | None) -> None:
         self._reporter.report_from_thread(job, error, self.name)
+
+    # The stream for small jobs. All but `_connect` on the loop.
+
+    def _start_express(self, job: Job) -> bool:
+        """False when the job must go the common way. The first ones always do: they show that the
+        peer is there."""
+        express = self._express
+        if express is not None and express.has_room(job) and job.claim():
+            express.start(job)
+            return True
+        wanted = express is None and self._connecting is None and self._streams
+        if wanted and not self._closed and time.monotonic() >= self._express_after_s:
+            self._connect_express()
+        return False
+
+    def _connect_express(self) -> None:
+        address = (self._host, self._port)
+        express = ExpressStream(
+            self._peer, self._epoch, address, self._end_on_loop, self._express_gone, self._source
+        )
+        self._connecting = express
+        loop = asyncio.get_running_loop()
+        name = f"moonpool-tcp-{self._peer}-express"
+        thread = threading.Thread(
+            target=self._connect, args=(express, loop), name=name, daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+
+    def _connect(self, express: ExpressStream, loop: asyncio.AbstractEventLoop) -> None:
+        connected = False
+        with contextlib.suppress(ConnectFailed, StreamBroken, OSError):
+            express.connect()
+            connected = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and the path with it
+            loop.call_soon_threadsafe(self._connected, express, connected)
+
+    def _connected(self, express: ExpressStream, well: bool) -> None:
+        self._connecting = None
+        if not well or self._closed:
+            express.close()
+            self._express_after_s = time.monotonic() + EXPRESS_AGAIN_S
+            return
+        express.open()
+        self._express = express
+        self._sweep = asyncio.get_running_loop().call_later(IDLE_S, self._sweep_express)
+
+    def _sweep_express(self) -> None:
+        express = self._express
+        if express is None:
+            return
+        idle_s = express.idle_s(time.monotonic())
+        if idle_s >= IDLE_S:
+            express.break_off("idle")
+        else:
+            again_s = IDLE_S - idle_s
+            self._sweep = asyncio.get_running_loop().call_later(again_s, self._sweep_express)
+
+    def _express_gone(self, express: ExpressStream, reason: str) -> None:
+        if express is self._express:
+            self._express = None
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        if express.in_flight:
+            self._tally.add("tcp.streams_broken")
+
+    def _end_on_loop(self, job: Job, error: Exception | None) -> None:
+        self._reporter.report(job, error, self.name)
 
     # On a stream's thread.
 
@@ -153,18 +233,22 @@ class TcpPath:
 
     @property
     def streams(self) -> int:
-        return len(self._streams)
+        return len(self._streams) + (self._express is not None)
 
     @property
     def waiting(self) -> int:
         return len(self._lanes)
 
     def close(self) -> list[threading.Thread]:
-        """Cuts every stream; the caller joins the threads."""
+        """On the loop: cuts every stream; the caller joins the threads."""
         with self._ready:
             self._closed = True
             streams = list(self._streams)
             self._ready.notify_all()
         for stream in streams:
             stream.shut()
+        if self._connecting is not None:
+            self._connecting.shut()
+        if self._express is not None:
+            self._express.break_off("the transfer engine is closed")
         return self._threads

@@ -1,0 +1,144 @@
+"""A stream for small transfers, driven by the event loop itself: no thread is woken, on the way out
+or back. What is large goes over the streams that have threads, so that it holds up nothing here.
+
+Nothing waits: frames go out and answers come in as far as the kernel takes and has them, and the
+loop tells when there is more.
+"""
+
+import asyncio
+import contextlib
+import errno
+import time
+from collections import deque
+from collections.abc import Callable
+
+from moonpool.transfer.base import Op, Priority
+from moonpool.transfer.job import Job
+from moonpool.transfer.transports.nics import Source
+from moonpool.transfer.transports.tcp_stream import End, Stream
+from moonpool.transfer.vectored import StreamBroken, Vector
+
+PAYLOAD_MAX = {Op.READ: 1 << 20, Op.WRITE: 256 << 10}  # above, a thread that blocks is faster
+JOBS_MAX = 16  # in flight
+BYTES_MAX = 4 << 20  # in flight
+
+
+def fits(job: Job) -> bool:
+    """Whether a job is one for an express stream."""
+    return (
+        job.slice.payload <= PAYLOAD_MAX[job.op]
+        and job.priority is Priority.FOREGROUND
+        and not job.checked  # the loop has better to do than to hash
+    )
+
+
+class ExpressStream(Stream):
+    """`connect` is called on a thread, everything else on the loop. `end` is told of every job's
+    end, `gone` once, before them, when the stream is over."""
+
+    def __init__(
+        self,
+        peer: str,
+        epoch: str,
+        address: tuple[str, int],
+        end: End,
+        gone: Callable[["ExpressStream", str], None],
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(peer, epoch, address, end, None, source)
+        self._gone = gone
+        self._loop = asyncio.get_running_loop()
+        self._unsent: deque[Job] = deque()
+        self._incoming = Vector()
+        self._loaded = False  # the vector holds what is left of the first unsent frame
+        self._expecting = False  # the other one holds what is left of the first answer
+        self._writer = False  # the loop tells when more can be sent
+        self._flying_bytes = 0
+        self._used_s = time.monotonic()
+        self._over = False
+
+    def open(self) -> None:
+        """The stream is connected and jobs may come."""
+        assert self._sock is not None
+        self._fd = self._sock.fileno()
+        self._loop.add_reader(self._fd, self._on_readable)
+
+    def has_room(self, job: Job) -> bool:
+        return (
+            len(self._in_flight) < JOBS_MAX
+            and self._flying_bytes + job.slice.payload <= BYTES_MAX
+            and not self._over
+        )
+
+    def start(self, job: Job) -> None:
+        """Takes a claimed job. Never blocks."""
+        self._flying_bytes += job.slice.payload
+        self._used_s = job.started_s
+        job.runner = self
+        self._in_flight.append(job)
+        self._unsent.append(job)
+        if not self._loaded:
+            self._flush()
+
+    def idle_s(self, now_s: float) -> float:
+        """Since when it has had nothing to do."""
+        return 0.0 if self._in_flight else now_s - self._used_s
+
+    def _flush(self) -> None:
+        """Sends until the kernel takes no more."""
+        try:
+            while self._unsent:
+                if not self._loaded:
+                    self._load(self._unsent[0])
+                    self._loaded = True
+                if not self._vector.try_send(self._fd):
+                    self._watch_writable(True)
+                    return
+                self._loaded = False
+                self._unsent.popleft()
+        except StreamBroken as error:
+            self.break_off(str(error))
+            return
+        self._watch_writable(False)
+
+    def _watch_writable(self, wanted: bool) -> None:
+        if wanted and not self._writer:
+            self._loop.add_writer(self._fd, self._flush)
+        elif self._writer and not wanted:
+            self._loop.remove_writer(self._fd)
+        self._writer = wanted
+
+    def _on_readable(self) -> None:
+        try:
+            if not self._in_flight:
+                raise StreamBroken(errno.ECONNRESET, "closed, or spoken on without a question")
+            while self._in_flight and not self._over:
+                job = self._in_flight[0]
+                if not self._expecting:
+                    self._expect(job, self._incoming)
+                    self._expecting = True
+                if not self._incoming.try_receive(self._fd):
+                    return
+                self._expecting = False
+                self._flying_bytes -= job.slice.payload
+                self._answer(job)
+        except StreamBroken as error:
+            if self._expecting:
+                self._cut_short(self._in_flight[0])
+            self.break_off(str(error))
+
+    def break_off(self, reason: str) -> None:
+        """The stream is over, and every job in flight ends. Idempotent."""
+        if self._over:
+            return
+        self._over = True
+        self._loop.remove_reader(self._fd)
+        self._watch_writable(False)
+        self._unsent.clear()
+        self.close()
+        self._gone(self, reason)
+        self.fail_all(reason)
+
+    def _break(self) -> None:
+        with contextlib.suppress(OSError):
+            super()._break()
