@@ -161,9 +161,12 @@ class Ladder:
         else:
             residents.drop(obj)
 
-    def load(self, shelf: Shelf, items: Sequence[Item], now_s: float) -> None:
-        """What lies on a shelf since before this start, as the shell finds it."""
-        shelf.load(items, self._residents.objects, now_s)
+    def load(
+        self, shelf: Shelf, items: Sequence[Item], now_s: float, *, is_refresh: bool = False
+    ) -> None:
+        """What lies on a shelf since before this start, as the shell finds it; or, in a refresh,
+        what other nodes have put there since."""
+        shelf.load(items, self._residents.objects, now_s, is_refresh=is_refresh)
 
     # --- down ---
 

@@ -30,6 +30,8 @@ R = TypeVar("R")
 
 QUEUE_MAX = 8192  # above all that the ladder has under way at a time
 LOOK_S = 0.2
+REFRESH_S = 30.0  # a shared tier is listed so often, ..
+REFRESH_FACTOR = 20.0  # .. but for at most a twentieth of the time
 OPEN_AGAIN_S = 5.0  # after the telling of what lies there broke off
 _URGENCY = {Promotion: 0, Erasure: 1, Demotion: 2, Descent: 3}
 _LOST = (RecordDamaged, RecordMissing)
@@ -46,6 +48,7 @@ class Lane:
     health: Health = field(default_factory=Health)
     is_open: bool = False  # all that lies there has been told
     open_again_s: float = 0.0
+    list_again_s: float = 0.0  # a shared vault, to see what others did
     queue: Queue = field(default_factory=lambda: asyncio.PriorityQueue(QUEUE_MAX))
 
 
@@ -64,6 +67,7 @@ class Mover:
         self._leaving: dict[Demotion, asyncio.Future[None]] = {}
         self._erasing: dict[Erasure, asyncio.Future[None]] = {}
         self._moves = 0
+        self.refresh_s = REFRESH_S
 
     def add(self, shelf: Shelf, vault: Vault, threads: int) -> None:
         """Before `run`. The shelf's bytes lie in the vault."""
@@ -161,6 +165,8 @@ class Mover:
                 is_due or (lane.health.readable and now_s >= lane.open_again_s)
             ):
                 await self._open(lane)
+            elif lane.vault.is_shared and lane.health.readable and now_s >= lane.list_again_s:
+                await self._refresh(lane)
             self._show(lane)
             await self._clock.sleep(LOOK_S)
 
@@ -178,7 +184,24 @@ class Mover:
             self._show(lane)
             return
         lane.is_open = True
+        lane.list_again_s = self._clock.now() + self.refresh_s
         lane.shelf.end_load()
+
+    async def _refresh(self, lane: Lane) -> None:
+        """What others put there and erased since the last look; their bytes count like ours."""
+        began_s, before, found = self._clock.now(), lane.shelf.live_records(), set[BlockKey]()
+        try:
+            pages = lane.vault.open()
+            while (page := await self._in_thread(lane, partial(_next_of, pages))) is not None:
+                found.update(item.facts.key for item in page)
+                self._ladder.load(lane.shelf, page, self._clock.now(), is_refresh=True)
+                self._on_change()
+        except _TROUBLE as error:
+            lane.health.failed(error, self._clock.now())
+        else:
+            lane.shelf.forget_missing(before, found)
+        took_s = self._clock.now() - began_s
+        lane.list_again_s = self._clock.now() + max(self.refresh_s, REFRESH_FACTOR * took_s)
 
     async def _probe(self, lane: Lane) -> None:
         try:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moonpool.bus import Bus, NoResponder
+from moonpool.client.placement import rank_nodes
 from moonpool.clock import Clock
 from moonpool.kv import BlockKey, pack_keys
 from moonpool.messages import MoonpoolError, Subjects, TenantId
@@ -68,6 +69,10 @@ class Peers:
     def taking(self) -> list[str]:
         """Nodes that take new blocks now, but for this one."""
         return [m.id for m in self._members.usable("store") if m.id != self.me]
+
+    def is_first(self, key: BlockKey) -> bool:
+        """Whether, of the nodes that live, this one is the first in the key's order."""
+        return rank_nodes(key, [self.me, *self.taking()])[0] == self.me
 
     async def holders(self, tenant: TenantId, keys: Sequence[BlockKey]) -> Holders:
         """Asks all nodes that may be there. One that is leaving holds nothing any more."""

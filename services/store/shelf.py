@@ -70,6 +70,7 @@ class Shelf:
         self.gone: set[Record] = set()
         self.changes = Changes()
         self.tenants = TenantLedger(tier.name)
+        self.is_ours: Callable[[BlockKey], bool] = lambda key: True  # to evict, of a shared tier
         self.pin_of: Callable[[BlockKey], str] = lambda key: ""  # "hard", "soft" or ""
         self.live = 0
         self.evictions = 0
@@ -105,9 +106,18 @@ class Shelf:
                     (self.changes.stored if online else self.changes.removed)(key)
         self.online, self.writable, self.health = online, writable, health
 
-    def load(self, items: Sequence[Item], known: Container[BlockKey], now_s: float) -> None:
+    def load(
+        self,
+        items: Sequence[Item],
+        known: Container[BlockKey],
+        now_s: float,
+        *,
+        is_refresh: bool = False,
+    ) -> None:
         """Adds what lies there since before this start. What was removed meanwhile, or put anew
-        (`known`), is not believed but erased."""
+        (`known`), is not believed but erased; in a refresh it is another node's, and left alone."""
+        if is_refresh:
+            items = [item for item in items if self._is_news(item.facts.key, known)]
         sizes = [record_bytes(i.facts.size_bytes, i.facts.chunk_bytes) for i in items]
         places = self.tier.restore([(i.place, s) for i, s in zip(items, sizes, strict=True)])
         for item, place in zip(items, places, strict=True):
@@ -123,6 +133,25 @@ class Shelf:
             else:
                 self.records[key] = record
                 self._go_live(record, now_s)
+
+    def _is_news(self, key: BlockKey, known: Container[BlockKey]) -> bool:
+        return key not in self.records and key not in self._gone_keys and key not in known
+
+    def live_records(self) -> dict[BlockKey, Record]:
+        """To be compared with what a listing begun after this finds."""
+        return {key: r for key, r in self.records.items() if r.stage is Stage.LIVE}
+
+    def forget_missing(self, before: dict[BlockKey, Record], found: Container[BlockKey]) -> int:
+        """Other nodes have erased what a listing did not find again; how many."""
+        missing = 0
+        for key, record in before.items():
+            is_same = self.records.get(key) is record and record.stage is Stage.LIVE
+            if key not in found and is_same and not record.moves:
+                self.drop(record)
+                self._to_erase.remove(record)
+                self.end_erasure(record, True, was_ordered=False)
+                missing += 1
+        return missing
 
     def end_load(self) -> None:
         """All that lies there has been told."""
@@ -231,9 +260,9 @@ class Shelf:
         self._erasing += len(records)
         return records
 
-    def end_erasure(self, record: Record, is_erased: bool) -> None:
+    def end_erasure(self, record: Record, is_erased: bool, *, was_ordered: bool = True) -> None:
         """Its place is free again; what could not be erased is tried again."""
-        self._erasing -= 1
+        self._erasing -= was_ordered
         if not is_erased:
             self._to_erase.append(record)
             return
@@ -267,7 +296,7 @@ class Shelf:
                 return None
             record = self.records[key]
             pin = self.pin_of(key)
-            if not record.moves and not pin:
+            if not record.moves and not pin and self.is_ours(key):
                 return record
             if not record.moves and pin == "soft":
                 soft = soft or record

@@ -70,6 +70,7 @@ def test_what_was_written_is_read_also_after_a_restart(
     assert open_all(vault) == []
     item, sums, data = make_item(size_bytes, chunk_bytes)
     vault.write(item, sums, data)
+    vault.sync()  # a durable put is answered after it
     target = memoryview(bytearray(size_bytes))
     assert vault.read(item, target) == sums
     assert target == data

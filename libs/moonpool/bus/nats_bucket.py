@@ -12,7 +12,9 @@ from nats.js.errors import (
     Error,
     KeyNotFoundError,
     NoKeysError,
+    NoStreamResponseError,
     NotFoundError,
+    ServiceUnavailableError,
 )
 from nats.js.kv import KeyValue
 
@@ -27,6 +29,8 @@ _AWAY = (
     nats.errors.TimeoutError,
     nats.errors.ConnectionClosedError,
     nats.errors.OutboundBufferLimitError,
+    ServiceUnavailableError,
+    NoStreamResponseError,
     asyncio.TimeoutError,
 )
 Subscribe = Callable[[str, Callback], Awaitable[Subscription]]

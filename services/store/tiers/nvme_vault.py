@@ -42,6 +42,7 @@ class NvmeVault:
 
     name = "nvme"
     is_local = True
+    is_shared = False
 
     def __init__(self, folder: Path, bytes_total: int) -> None:
         self._folder = folder

@@ -67,6 +67,7 @@ class OssVault:
 
     name = "oss"
     is_local = False
+    is_shared = True
 
     def __init__(self, bucket: Bucket, mesh: str) -> None:
         """Connects to nothing yet. ValueError when the endpoint is no URL."""

@@ -29,6 +29,10 @@ class Vault(Protocol):
     def is_local(self) -> bool:
         """Opened before the node serves: quick, and on this machine."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Other nodes put and erase there too: `open` is asked again now and then."""
+
     def open(self) -> Iterator[list[Item]]:
         """What it holds, least recently written first, in pages; tried again after a failure.
         Nothing else is called before the first page is there."""

@@ -33,6 +33,7 @@ class ScriptedVault:
     """Tells its records in two pages; `broken` is raised by whatever comes next."""
 
     name = "oss"
+    is_shared = False
     is_local = False
 
     def __init__(self) -> None:

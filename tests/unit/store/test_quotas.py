@@ -12,7 +12,7 @@ from services.store.core import StoreCore
 from services.store.ladder import Demotion, Erasure, Outcome, Promotion
 from services.store.limits import Limits
 from services.store.shelf import Shelf
-from services.store.tiers import DramTier, NvmeTier
+from services.store.tiers import DramTier, NvmeTier, OssTier
 from services.store.tiers.record import record_bytes
 from tests.unit.store.test_core import SUMS, key
 
@@ -23,6 +23,17 @@ ACME, EMU = TenantId("acme"), TenantId("emu")
 
 def make_core(dram_pages: int = 20, nvme_records: int = 20) -> StoreCore:
     tier = NvmeTier(nvme_records * RECORD)
+    budget = WriteBudget(tier.bytes_total, 0.0)
+    shelf = Shelf(tier, LruPolicy(), headroom=0.0, budget=budget, first_serial=1)
+    core = StoreCore(DramTier(dram_pages * PAGE), LruPolicy(), Limits(headroom=0.0), [shelf])
+    shelf.end_load()
+    shelf.set_condition(online=True, writable=True, health="ok")
+    return core
+
+
+def make_shared_core(dram_pages: int = 20) -> StoreCore:
+    """Over a bucket."""
+    tier = OssTier(1 << 30)
     budget = WriteBudget(tier.bytes_total, 0.0)
     shelf = Shelf(tier, LruPolicy(), headroom=0.0, budget=budget, first_serial=1)
     core = StoreCore(DramTier(dram_pages * PAGE), LruPolicy(), Limits(headroom=0.0), [shelf])
