@@ -6,6 +6,7 @@ blocks, keys or models. Start with `TransferEngine.start`.
 
 from moonpool.transfer.base import Op, Priority, TransferRequest
 from moonpool.transfer.batch import TransferBatch
+from moonpool.transfer.buffers import Buffer, BufferPool
 from moonpool.transfer.engine import TransferEngine
 from moonpool.transfer.errors import (
     BadTopology,
@@ -27,6 +28,8 @@ from moonpool.transfer.tls import TlsFiles
 __all__ = [
     "BadTopology",
     "BadTransfer",
+    "Buffer",
+    "BufferPool",
     "GrantRefused",
     "LocalRegion",
     "MappedView",

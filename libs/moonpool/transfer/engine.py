@@ -15,6 +15,7 @@ from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer import memory
 from moonpool.transfer.base import Op, Priority, TransferRequest
 from moonpool.transfer.batch import TransferBatch
+from moonpool.transfer.buffers import BufferPool
 from moonpool.transfer.errors import (
     BadTransfer,
     RegionClosed,
@@ -23,6 +24,7 @@ from moonpool.transfer.errors import (
 from moonpool.transfer.job import COLLISIONS_MAX, Job, PathFailed
 from moonpool.transfer.latencies import Latencies
 from moonpool.transfer.mapping import MappedView, mapper_of
+from moonpool.transfer.pages import THREADS_MAX, Progress, prepare
 from moonpool.transfer.path_log import PathLog
 from moonpool.transfer.planning import check_pair, groups, pieces
 from moonpool.transfer.regions import LocalRegion, RegionTable
@@ -147,10 +149,25 @@ class TransferEngine:
         return self._table.add(memory.allocate(length), location)
 
     def register_memory(self, buffer: object, location: str = "cpu:0") -> LocalRegion:
-        """Memory of the caller's: numpy, torch on the CPU, mmap, bytearray. Peers reach it by
-        copying transports only, since it lies in no shareable file. Raises BadTransfer."""
+        """Memory of the caller's: numpy, torch on the CPU, mmap, bytearray, SharedMemory, or a pair
+        (address, length) that the caller keeps alive. Peers reach it by copying transports only,
+        since it lies in no shareable file. Raises BadTransfer."""
         self._check_open()
         return self._table.add(memory.wrap(buffer), location)
+
+    def make_pool(self, size_bytes: int, location: str = "cpu:0") -> BufferPool:
+        """Small buffers out of one region of its own, which goes with `pool.region.unregister`.
+        Raises like `allocate`."""
+        return BufferPool(self.allocate(size_bytes, location))
+
+    async def prepare(
+        self, region: LocalRegion, progress: Progress | None = None, *, threads: int = THREADS_MAX
+    ) -> None:
+        """Makes all pages of a region be there, in pieces and by several threads; `progress` hears
+        bytes done and bytes in all. Never needed, but first transfers are faster for it, and so is
+        what an adapter pins. Raises OSError when there is no memory for them."""
+        self._check_open()
+        await prepare(region.memory, progress, threads)
 
     # Transfers.
 

@@ -9,6 +9,8 @@ import fcntl
 import mmap
 import os
 import sys
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -134,8 +136,12 @@ def readonly_fd(fd: int) -> int:
 
 
 def wrap(buffer: object) -> Memory:
-    """Memory of the caller's: anything with a writable, contiguous buffer, or a CPU tensor.
-    Raises BadTransfer."""
+    """Memory of the caller's: anything with a writable, contiguous buffer, a CPU tensor, a
+    `SharedMemory`, or (address, length), which the caller then keeps alive. Raises BadTransfer."""
+    if isinstance(buffer, tuple):
+        return _wrap_range(buffer)
+    if isinstance(buffer, SharedMemory):
+        buffer = buffer.buf
     if hasattr(buffer, "data_ptr") and hasattr(buffer, "is_contiguous"):
         return _wrap_tensor(buffer)
     try:
@@ -148,6 +154,31 @@ def wrap(buffer: object) -> Memory:
         raise BadTransfer("memory to register is empty")
     array = np.frombuffer(view.cast("B"), dtype=np.uint8)
     return Memory(int(array.ctypes.data), view.nbytes, array)
+
+
+def _wrap_range(given: tuple[object, ...]) -> Memory:
+    if len(given) != 2 or not all(isinstance(each, int) for each in given):
+        raise BadTransfer("memory given by address is (address, length), both whole numbers")
+    address, length = int(given[0]), int(given[1])  # type: ignore[call-overload]
+    if length < 1 or not _is_writable(address, address + length):
+        raise BadTransfer(f"[{address:#x}, +{length}) is no writable memory of this process")
+    array = np.frombuffer((ctypes.c_char * length).from_address(address), dtype=np.uint8)
+    return Memory(address, length, array)
+
+
+def _is_writable(start: int, end: int) -> bool:
+    """Whether all of it is mapped, and may be written."""
+    at = start
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        bounds, access, *_ = line.split()
+        first, last = (int(each, 16) for each in bounds.split("-"))
+        if first <= at < last:
+            if "w" not in access:
+                return False
+            at = last
+        if at >= end:
+            return True
+    return False
 
 
 def _wrap_tensor(tensor: Any) -> Memory:

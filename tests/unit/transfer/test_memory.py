@@ -4,6 +4,7 @@ import fcntl
 import gc
 import mmap
 import os
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,9 @@ import torch
 
 from moonpool.transfer.errors import BadTransfer
 from moonpool.transfer.memory import allocate, map_peer, readonly_fd, wrap
+
+READ_ONLY = mmap.mmap(-1, 4096, prot=mmap.PROT_READ)
+READ_ONLY_ADDRESS = int(np.frombuffer(READ_ONLY, np.uint8).ctypes.data)
 
 
 def test_size_is_sealed() -> None:
@@ -87,6 +91,13 @@ def test_large_memory_is_aligned_for_huge_pages() -> None:
         torch.zeros(4, 4).t(),
         torch.zeros(0),
         np.zeros((4, 4))[:, 1],
+        (1 << 46, 10),
+        (0, 10),
+        (-1, 10),
+        (1 << 80, 10),
+        (1,),
+        ("a", 1),
+        (READ_ONLY_ADDRESS, 10),
     ],
 )
 def test_what_cannot_be_registered_is_refused(buffer: object) -> None:
@@ -113,3 +124,17 @@ def test_seals_are_what_peers_check() -> None:
     memory = allocate(10)
     assert fcntl.fcntl(memory.fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
     memory.close_fd()
+
+
+def test_shared_memory_of_the_standard_library_is_registered_as_it_is() -> None:
+    shared = SharedMemory(create=True, size=4096)
+    try:
+        assert shared.buf is not None
+        memory = wrap(shared)
+        memory.array[:3] = 9
+        assert bytes(shared.buf[:4]) == b"\t\t\t\0"
+        del memory
+        gc.collect()
+    finally:
+        shared.close()
+        shared.unlink()

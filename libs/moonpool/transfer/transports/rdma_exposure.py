@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from moonpool.transfer.errors import TransferBusy
+from moonpool.transfer.pages import wish
 from moonpool.transfer.regions import LocalRegion
 from moonpool.transfer.transports.rdma_device import Device
-from moonpool.transfer.transports.rdma_memory import Registration, populate
+from moonpool.transfer.transports.rdma_memory import Registration
 from moonpool.transfer.transports.rdma_queue import Queue
 
 BIND_S = 2.0
@@ -140,7 +141,7 @@ class RegistrationExposer:
             self._device.verbs.enums.IBV_ACCESS_LOCAL_WRITE
         )
         address = region.address + offset
-        populate(address, length)
+        wish(address, length)
         try:
             mr = self._device.verbs.mr.MR(self.pd, length, access, address=address)
         except self._device.verbs.error as error:

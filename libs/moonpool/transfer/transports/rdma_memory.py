@@ -1,27 +1,15 @@
 """Registered memory of one adapter (MR cache): a region is pinned when it is first used, once for
 all peers, and let go when it is unregistered and nothing uses it any more."""
 
-import ctypes
 import threading
 from dataclasses import dataclass
 from typing import Any
 
 from moonpool.transfer.errors import TransferBusy
 from moonpool.transfer.memory import Memory
+from moonpool.transfer.pages import wish
 from moonpool.transfer.regions import LocalRegion
 from moonpool.transfer.transports.rdma_verbs import Verbs
-
-_MADV_POPULATE_WRITE = 23
-_PAGE_BYTES = 4096
-_libc = ctypes.CDLL(None)
-_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-
-
-def populate(address: int, length: int) -> None:
-    """Makes all pages of a range be there, outside the GIL: the registration that follows keeps the
-    GIL, and is hundreds of times faster for it. A wish: older kernels say EINVAL."""
-    start = address & -_PAGE_BYTES
-    _libc.madvise(start, address + length - start, _MADV_POPULATE_WRITE)
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +43,7 @@ class MemoryCache:
             if found is not None:
                 found.uses += 1
                 return found
-        populate(region.address, region.length)
+        wish(region.address, region.length)
         with self._lock:
             found = self._known.get(region.id) or self._register(region)
             found.uses += 1
