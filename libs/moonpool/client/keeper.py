@@ -91,13 +91,11 @@ class Keeper:
         return out
 
     async def remove(self, names: Sequence[str]) -> dict[str, bool]:
-        """Entries and all stripes. Whether each was there; pinned hard it stays, all of it."""
+        """Entries and all stripes. Whether each was there; pinned hard it stays, all of it. All
+        nodes hear of it: one may have copies in a tier that it cannot look into yet."""
         found = await self.find(names)
-        by_node: dict[str, list[BlockKey]] = defaultdict(list)
-        for each in found:
-            for node in each.nodes:
-                by_node[node].append(each.key)
-        gone = await self._remove(by_node)
+        keys = [each.key for each in found]
+        gone = await self._remove({node: keys for node in self._kit.mesh.readable()})
         parts: dict[str, list[BlockKey]] = defaultdict(list)
         for each in found:
             manifest = each.manifest
