@@ -12,11 +12,13 @@ import queue
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Condition
 
 import numpy as np
 
 HUGE_PAGE_BYTES = 2 << 20
 ARENA_WAIT_S = 30.0
+SYNC_WAIT_S = 30.0
 
 _MADV_HUGEPAGE = 14
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -94,6 +96,10 @@ class DirectFile:
         except BaseException:
             os.close(self._fd)
             raise
+        self._turn = Condition()
+        self._is_syncing = False
+        self._syncs_begun = 0
+        self._syncs_done = 0  # the last one that succeeded; <= _syncs_begun
 
     def write(self, offset: int, view: memoryview) -> None:
         done = 0
@@ -110,7 +116,28 @@ class DirectFile:
             done += got
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        """What was written before is on the disk. Threads that ask at once share one request."""
+        with self._turn:
+            ticket = self._syncs_begun + 1
+            while self._syncs_done < ticket:
+                if self._is_syncing:
+                    if not self._turn.wait(SYNC_WAIT_S):
+                        raise TimeoutError(f"the disk does not sync within {SYNC_WAIT_S:g} s")
+                else:
+                    self._sync_for_all()
+
+    def _sync_for_all(self) -> None:
+        """Called, and left, with the turn."""
+        self._is_syncing = True
+        self._syncs_begun = number = self._syncs_begun + 1
+        self._turn.release()
+        try:
+            os.fdatasync(self._fd)
+        finally:
+            self._turn.acquire()
+            self._is_syncing = False
+            self._turn.notify_all()  # after an error: the next one tries for itself
+        self._syncs_done = number
 
     def close(self) -> None:
         """Idempotent."""

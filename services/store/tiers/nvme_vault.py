@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from moonpool.kv.checksum import bad_chunks
+from services.store.tiers.copied import Copied
 from services.store.tiers.direct import Arenas, DirectFile, copy_bytes
 from services.store.tiers.errors import (
     RecordDamaged,
@@ -21,10 +22,10 @@ from services.store.tiers.errors import (
     VaultRefused,
 )
 from services.store.tiers.nvme_index import IndexFile
-from services.store.tiers.record import header_bytes, pack_header, round_up, unpack_header
+from services.store.tiers.record import Facts, header_bytes, pack_header, round_up, unpack_header
 from services.store.tiers.vault import Item
 
-THREADS = 4
+THREADS = 8
 ARENA_BYTES = 8 << 20
 _REFUSALS = {
     errno.EACCES,
@@ -69,45 +70,50 @@ class NvmeVault:
 
     def write(self, item: Item, checksums: bytes, payload: memoryview) -> None:
         facts = item.facts
-        if bad_chunks(payload, facts.chunk_bytes, checksums):
-            raise RecordDamaged(f"{facts.key.hex()} was damaged before it was written")
         header = pack_header(facts, checksums)
         with self._opened() as (data, index, arenas), arenas.lend() as arena:
-            at, done = item.place, 0
             arena[: len(header)] = header
-            filled = len(header)
-            while True:
-                part = min(payload.nbytes - done, arena.nbytes - filled)
-                copy_bytes(arena[filled : filled + part], payload[done : done + part])
-                done += part
-                end = round_up(filled + part)
-                arena[filled + part : end] = bytes(end - filled - part)
-                data.write(at, arena[:end])
-                at, filled = at + end, 0
-                if done == payload.nbytes:
-                    break
+            room = arena[len(header) :]
+            if payload.nbytes <= room.nbytes:
+                copied = Copied(room[: payload.nbytes], facts.chunk_bytes)
+                copied.add(payload)
+                _require(copied.checksums() == checksums, facts)
+                _write_padded(data, item.place, arena, len(header) + payload.nbytes)
+            else:
+                _require(not bad_chunks(payload, facts.chunk_bytes, checksums), facts)
+                self._write_in_turns(data, item.place, len(header), arena, payload)
             data.sync()
             index.add(item)
+
+    @staticmethod
+    def _write_in_turns(
+        data: DirectFile, place: int, filled: int, arena: memoryview, payload: memoryview
+    ) -> None:
+        """`arena` begins with `filled` bytes that come before the payload."""
+        at, done = place, 0
+        while done < payload.nbytes:
+            part = min(payload.nbytes - done, arena.nbytes - filled)
+            copy_bytes(arena[filled : filled + part], payload[done : done + part])
+            at += _write_padded(data, at, arena, filled + part)
+            done, filled = done + part, 0
 
     def read(self, item: Item, target: memoryview) -> bytes:
         facts = item.facts
         header_size = header_bytes(facts.size_bytes, facts.chunk_bytes)
         with self._opened() as (data, _, arenas), arenas.lend() as arena:
-            length = header_size + round_up(facts.size_bytes)
-            part = min(length, arena.nbytes)
+            part = min(header_size + round_up(facts.size_bytes), arena.nbytes)
             data.read(item.place, arena[:part])
             found, checksums = unpack_header(arena[:header_size])
             if found != facts:
                 raise RecordMissing(f"another record lies where {facts.key.hex()} should")
-            done = min(part - header_size, facts.size_bytes)
-            copy_bytes(target[:done], arena[header_size : header_size + done])
-            while done < facts.size_bytes:
-                part = min(round_up(facts.size_bytes - done), arena.nbytes)
-                data.read(item.place + header_size + done, arena[:part])
-                take = min(part, facts.size_bytes - done)
-                copy_bytes(target[done : done + take], arena[:take])
-                done += take
-        if bad_chunks(target, facts.chunk_bytes, checksums):
+            copied = Copied(target, facts.chunk_bytes)
+            copied.add(arena[header_size:part])
+            while copied.done < facts.size_bytes:
+                at = header_size + copied.done
+                part = min(round_up(facts.size_bytes - copied.done), arena.nbytes)
+                data.read(item.place + at, arena[:part])
+                copied.add(arena[:part])
+        if copied.checksums() != checksums:
             raise RecordDamaged(f"{facts.key.hex()} is damaged on disk")
         return checksums
 
@@ -160,6 +166,20 @@ class NvmeVault:
             raise VaultAway(f"{self._folder}: {error}") from error
         except EOFError as error:
             raise RecordMissing(f"{self._folder}: {error}") from error
+
+
+def _require(is_sound: bool, facts: Facts) -> None:
+    """Raises RecordDamaged."""
+    if not is_sound:
+        raise RecordDamaged(f"{facts.key.hex()} was damaged before it was written")
+
+
+def _write_padded(data: DirectFile, at: int, arena: memoryview, length: int) -> int:
+    """Writes `length` bytes and zeros up to a whole page; how many in all."""
+    end = round_up(length)
+    arena[length:end] = bytes(end - length)
+    data.write(at, arena[:end])
+    return end
 
 
 def _refusal(error: Exception, folder: Path) -> VaultRefused | VaultAway:
