@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -143,11 +143,19 @@ def _python_path() -> list[str]:
 
 @contextlib.asynccontextmanager
 async def make_child(
-    wiring: str, folder: Path, *, name: str = "far", length: int = 64 << 20, transports: str = ""
+    wiring: str,
+    folder: Path,
+    *,
+    name: str = "far",
+    length: int = 64 << 20,
+    transports: str = "",
+    host: str = "",
+    within: Sequence[str] = (),
 ) -> AsyncIterator[Child]:
+    """`within`: a command that starts it elsewhere, like `ip netns exec NAME`."""
     settings = {
         "name": name,
-        "host": HOSTS[wiring],
+        "host": host or HOSTS[wiring],
         "folder": str(folder),
         "length": length,
         "transports": (transports or ",".join(kinds(wiring))).split(","),
@@ -155,6 +163,7 @@ async def make_child(
         "tls": asdict(files) if (files := tls_of(wiring)) else None,
     }
     process = await asyncio.create_subprocess_exec(
+        *within,
         sys.executable,
         str(ROOT / "tests/contract/transfer_child.py"),
         json.dumps(settings),
