@@ -9,8 +9,9 @@ import contextlib
 import ctypes
 import errno
 import os
-from collections.abc import Callable, Generator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -23,7 +24,7 @@ _MADV_POPULATE_WRITE = 23
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
+Progress = Callable[[int, int], object]  # bytes done, bytes in all
 
 
 def populate(address: int, length: int) -> None:
@@ -38,10 +39,46 @@ def populate(address: int, length: int) -> None:
     np.frombuffer(memoryview(pages).cast("B"), np.uint8)[::_PAGE_BYTES].max()
 
 
+class _Pieces:
+    """What is still to do, for threads that share it."""
+
+    def __init__(self, address: int, length: int, done: Callable[[int], None]) -> None:
+        self._address = address
+        self._length = length
+        self._done = done
+        self._lock = threading.Lock()
+        self._at = 0  # 0 <= at <= length
+        self.stopped = False
+
+    def work(self) -> None:
+        """Until nothing is left or it was stopped. Raises OSError, and then others stop too."""
+        while (piece := self._take()) is not None:
+            try:
+                populate(*piece)
+            except OSError:
+                self.stopped = True
+                raise
+            self._done(piece[1])
+
+    def _take(self) -> tuple[int, int] | None:
+        with self._lock:
+            size = min(PIECE_BYTES, self._length - self._at)
+            if self.stopped or not size:
+                return None
+            self._at += size
+            return self._address + self._at - size, size
+
+
+def _workers(length: int, threads: int) -> int:
+    return max(1, min(threads, len(os.sched_getaffinity(0)), -(-length // PIECE_BYTES)))
+
+
 def populate_all(address: int, length: int, threads: int = THREADS_MAX) -> None:
     """The same in pieces, side by side. Blocks. Raises OSError."""
-    for _ in _pieces_done(address, length, threads):
-        pass
+    pieces, workers = _Pieces(address, length, lambda size: None), _workers(length, threads)
+    with ThreadPoolExecutor(workers, thread_name_prefix="moonpool-pages") as pool:
+        for future in [pool.submit(pieces.work) for _ in range(workers)]:
+            future.result()
 
 
 def wish(address: int, length: int) -> None:
@@ -54,29 +91,24 @@ async def prepare(memory: Memory, progress: Progress | None, threads: int = THRE
     """The same beside the event loop; `progress` is called on it. Cancelled, it ends after the
     pieces under way. Raises OSError."""
     loop = asyncio.get_running_loop()
-    steps = _pieces_done(memory.address, memory.length, threads)
-    done = 0
-    try:
-        while (step := await loop.run_in_executor(None, next, steps, 0)) > 0:
-            done += step
-            if progress is not None:
-                progress(done, memory.length)
-    finally:
-        steps.close()
+    done_bytes = 0
 
+    def tell(size: int) -> None:
+        nonlocal done_bytes
+        done_bytes += size
+        if progress is not None:
+            progress(done_bytes, memory.length)
 
-def _pieces_done(address: int, length: int, threads: int) -> Generator[int, None, None]:
-    """Lengths of pieces, as they are done. Closing it early leaves out the rest."""
-    workers = max(1, min(threads, len(os.sched_getaffinity(0)), -(-length // PIECE_BYTES)))
-    starts = iter(range(0, length, PIECE_BYTES))
-    under_way: dict[Future[None], int] = {}
+    def done(size: int) -> None:
+        loop.call_soon_threadsafe(tell, size)
+
+    pieces = _Pieces(memory.address, memory.length, done)
+    workers = _workers(memory.length, threads)
     with ThreadPoolExecutor(workers, thread_name_prefix="moonpool-pages") as pool:
-        while True:
-            while len(under_way) < workers and (at := next(starts, None)) is not None:
-                size = min(PIECE_BYTES, length - at)
-                under_way[pool.submit(populate, address + at, size)] = size
-            if not under_way:
-                return
-            for future in wait(under_way, return_when=FIRST_COMPLETED).done:
-                future.result()
-                yield under_way.pop(future)
+        futures = [loop.run_in_executor(pool, pieces.work) for _ in range(workers)]
+        try:
+            await asyncio.gather(*futures)
+        finally:
+            pieces.stopped = True
+            await asyncio.wait(futures)
+    await asyncio.sleep(0)  # what was done last is told
