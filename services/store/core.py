@@ -25,6 +25,7 @@ from services.store.objects import State, StoredObject
 from services.store.pins import PIN_KINDS, Pins
 from services.store.puts import Puts
 from services.store.reads import Reads
+from services.store.reborn import Reborn
 from services.store.residents import Residents
 from services.store.shelf import Shelf
 from services.store.takeover import Takeover
@@ -68,6 +69,7 @@ class StoreCore:
         self._reads = Reads(self.residents, self.ladder, self._lookup, self._leases, self.counters)
         self.tally = TenantTally(self.residents, self.ladder, self.quotas)
         self._verifying: set[StoredObject] = set()
+        self.reborn = Reborn(self.residents, self._verifying, self.counters)
         # Puts that ran out; their places are not reused while a late writer might still write.
         self._limbo: dict[int, list[StoredObject]] = {}
         self._unconfirmed: list[int] = []  # keys of _limbo not yet told to the shell

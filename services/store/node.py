@@ -147,6 +147,10 @@ class StoreNode:
             raise BadRequest(f"{len(keys)} keys make a reply too large: ask for fewer at once")
         return reply
 
+    def now(self) -> float:
+        """The node's own clock."""
+        return self._clock.now()
+
     async def promote(self, request: PromoteRequest) -> PromoteReply:
         check_id(request.tenant, "tenant")
         keys, hint = _keys_of(request.keys), _hint_of(request.run_blocks)
@@ -216,6 +220,15 @@ class StoreNode:
         self.drain_within_s = request.within_s
         self.drained.set()
         return DrainReply(True)
+
+    async def sink_pinned(self, within_s: float) -> None:
+        """Hard pins are below before the node leaves, as far as time allows."""
+        ends_s = self._clock.now() + within_s
+        while missing := self.core.secure(self.core.pins.hard_keys(), self._clock.now()):
+            self.settle()
+            left_s = ends_s - self._clock.now()
+            if left_s <= 0 or not await self.mover.wait_secured(missing, left_s):
+                break
 
     async def sink(self, within_s: float) -> None:
         """Before leaving: what is worth keeping goes to lower tiers, as much as time allows."""

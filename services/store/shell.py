@@ -5,6 +5,7 @@ import contextlib
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 
 from moonpool.bus import NoResponder, RequestTimeout
 from moonpool.cache import make_policy
@@ -20,11 +21,13 @@ from services.store.collecting import settle_for_good
 from services.store.company import in_company
 from services.store.core import StoreCore
 from services.store.endpoints import node_endpoints
+from services.store.keeping import KeepFolder
 from services.store.limits import Limits
 from services.store.lower import Lower, make_lower
 from services.store.memory import TooLittleMemory, require_memory
 from services.store.node import StoreNode
 from services.store.report import Reporter
+from services.store.restore import keep, restore
 from services.store.rules import Rules
 from services.store.tiers import DramTier
 
@@ -88,10 +91,27 @@ async def running_node(context: Context) -> AsyncIterator[StoreNode]:
                     settle_for_good()
                 async with events, _on_the_bus(context, node, transfer, events):
                     yield node
+                await _keep(context, node)
+            except asyncio.CancelledError:  # a stop; after an error nothing is kept
+                await _keep(context, node)
+                raise
             finally:
                 node.close()
         finally:
             await transfer.close()
+
+
+async def _keep(context: Context, node: StoreNode) -> None:
+    """For the next start, if one is to be expected."""
+    folder = keep_folder(context)
+    if folder is not None and not node.drained.is_set():
+        await keep(node, folder)
+
+
+def keep_folder(context: Context) -> KeepFolder | None:
+    """Where dram is kept over restarts; None: nowhere."""
+    where = context.settings.dram_keep_dir
+    return KeepFolder(Path(where) / context.id) if where else None
 
 
 async def _open_lower(context: Context, node: StoreNode, lower: list[Lower]) -> None:
@@ -136,6 +156,7 @@ async def _on_the_bus(
             ) as heart,
             asyncio.TaskGroup() as group,
         ):
+            folder = keep_folder(context)
             tasks = [
                 group.create_task(node.keep(), name="store: time"),
                 group.create_task(node.mover.run(), name="store: tiers"),
@@ -146,11 +167,16 @@ async def _on_the_bus(
                 group.create_task(_tell_draining(node, heart), name="store: drain"),
                 group.create_task(say_hello(context, registration), name="store: hello"),
             ]
+            if folder is not None:
+                tasks.append(group.create_task(restore(node, folder), name="store: restore"))
             try:
                 yield
             finally:
                 node.core.drain()
-                await node.sink(SINK_MAX_S)
+                if keep_folder(context) is None or node.drained.is_set():
+                    await node.sink(SINK_MAX_S)
+                else:
+                    await node.sink_pinned(SINK_MAX_S)
                 for task in tasks:
                     task.cancel()
     finally:

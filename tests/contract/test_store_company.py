@@ -9,9 +9,11 @@ from random import Random
 import pytest
 
 from moonpool.bus import MemoryBroker, MemoryBus
-from moonpool.kv import BlockKey, pack_keys
+from moonpool.kv import BlockKey, pack_keys, unpack_keys
 from moonpool.kv.checksum import chunk_checksums
+from moonpool.messages.codec import decode
 from moonpool.messages.errors import CallerError
+from moonpool.messages.events import KvEvents
 from moonpool.messages.ids import TenantId
 from moonpool.messages.quota import TenantQuota, encode_quota
 from moonpool.messages.store import (
@@ -190,3 +192,31 @@ async def test_what_will_be_read_soon_is_brought_up_ahead(tmp_path: Path) -> Non
         assert (await a.promote(PromoteRequest(ACME, keys))).loading == 0
         assert {o.hint.run_blocks for o in a.core.residents.objects.values()} == {8}
         a.core.check()
+
+
+async def test_dram_comes_back_after_a_clean_stop_and_is_told_anew(tmp_path: Path) -> None:
+    broker = MemoryBroker()
+    given = {"dram_bytes": DRAM_BYTES, "dram_keep_dir": str(tmp_path)}
+    async with memory_node(broker, "a", **given) as a:
+        await put(a, *range(20))
+        await a.pin(PinRequest(ACME, pack_keys([key(3)]), "hard"))
+    told: set[bytes] = set()
+
+    async def hear(_: str, payload: bytes) -> None:
+        told.update(unpack_keys(decode(payload, KvEvents).stored))
+
+    bus = MemoryBus(broker)
+    await bus.subscribe("mp.kv.events.a", hear)
+    async with memory_node(broker, "a", **given) as a:
+        await until(lambda: all(holds(a, n) for n in range(20)))
+        await until(lambda: told == {key(n) for n in range(20)})
+        assert a.core.remove(ACME, [key(3), key(4)], 0.0) == ["pinned", "removed"]
+        a.core.check()
+    async with memory_node(broker, "a", **given) as a:
+        await until(lambda: a.core.counters["restored_sound"] == 19)
+        assert not holds(a, 4)
+        await a.drain(DrainRequest(within_s=0.0))
+    async with memory_node(broker, "a", **given) as a:
+        assert await put(a, 50) == ["committed"]
+        assert not any(holds(a, n) for n in range(20))  # who drained gave everything up
+    await bus.close()

@@ -17,6 +17,11 @@ class StoreSettings(CommonSettings):
         description="Who goes when room is needed: lru, or ours, which learns from reuse; to "
         "compare: fifo, lfu, sieve, s3fifo, arc, wtinylfu.",
     )
+    dram_keep_dir: str = Field(
+        "",
+        description="Folder where a clean stop keeps what dram holds, for the next start: on a "
+        "memory disk (/dev/shm) or a fast disk, with room for it; empty: dram starts empty.",
+    )
     demote_after_uses: int = Field(
         2,
         ge=1,
