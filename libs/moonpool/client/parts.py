@@ -70,9 +70,13 @@ async def erase_parts(kit: Kit, values: Iterable[tuple[BlockKey, Manifest]]) -> 
 
 async def erase(kit: Kit, node: str, keys: Sequence[BlockKey]) -> None:
     """Best effort: what stays is evicted some day, for nobody reads it any more."""
+    calls = kit.blocks.calls
     try:
-        await kit.blocks.calls.pin(node, kit.tenant, keys, "none", 0.0)
-        await kit.blocks.calls.remove(node, kit.tenant, keys)
+        results = await calls.remove(node, kit.tenant, keys)
+        pinned = [key for key, result in zip(keys, results, strict=True) if result == "pinned"]
+        if pinned:
+            await calls.pin(node, kit.tenant, pinned, "none", 0.0)
+            await calls.remove(node, kit.tenant, pinned)
     except MoonpoolError as error:
         kit.mesh.doubt(node, error)
 
