@@ -1,31 +1,44 @@
 """Predictor of transfers: a time before the first byte, and bytes over a bandwidth; both learned.
 
-The kind of a transfer is its tier and whether both ends share a host. Every pair (source, target)
+The kind of a transfer is its tier and how far apart both ends are. Every pair (source, target)
 has its own speed next to its kind's, so that a slow link or a busy sender shows.
 """
 
+import math
+from functools import cache
+
 from services.conductor.predict import Predictor
+from services.conductor.topology import Distance
 
-# tier -> (seconds before the first byte, bytes/s), on one host and between hosts
-_PRIORS: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
-    "hbm": ((5e-4, 4e9), (2e-3, 1e9)),
-    "dram": ((5e-4, 4e9), (2e-3, 1e9)),
-    "nvme": ((2e-3, 1.5e9), (3e-3, 8e8)),
-    "oss": ((2e-2, 1e8), (2e-2, 1e8)),
+# (seconds before the first byte, bytes/s) of memory at each distance
+_LINKS: dict[Distance, tuple[float, float]] = {
+    Distance.HOST: (5e-4, 4e9),
+    Distance.RACK: (1e-3, 2e9),
+    Distance.NET: (2e-3, 1e9),
+    Distance.ZONES: (1e-2, 2e8),
 }
-_PRIOR_UNKNOWN = ((5e-3, 1e9), (5e-3, 5e8))
+# (seconds, bytes/s) of what lies before the link
+_TIERS: dict[str, tuple[float, float]] = {
+    "hbm": (0.0, math.inf),
+    "dram": (0.0, math.inf),
+    "nvme": (1.5e-3, 1.5e9),
+    "oss": (2e-2, 1e8),
+}
+_TIER_UNKNOWN = (5e-3, 1e9)
 
-_NEAR, _FAR = "near", "far"
+
+@cache
+def _kind(tier: str, distance: Distance) -> str:
+    return f"{tier}:{distance}"
 
 
-def _kind(tier: str, same_host: bool) -> str:
-    return f"{tier}:{_NEAR if same_host else _FAR}"
-
-
+@cache
 def _prior_of(kind: str) -> tuple[float, float]:
-    tier, _, distance = kind.partition(":")
-    latency_s, bytes_per_s = _PRIORS.get(tier, _PRIOR_UNKNOWN)[distance == _FAR]
-    return latency_s, 1.0 / bytes_per_s
+    """The slower of tier and link: both move at once, and wait one after the other."""
+    tier, _, name = kind.partition(":")
+    tier_s, tier_rate = _TIERS.get(tier, _TIER_UNKNOWN)
+    link_s, link_rate = _LINKS[Distance(name)]
+    return tier_s + link_s, 1.0 / min(tier_rate, link_rate)
 
 
 def _features(size_bytes: float, _: float) -> tuple[float, ...]:
@@ -40,24 +53,24 @@ class TransferPredictor:
         self.errors = self._predictor.errors
 
     def seconds(
-        self, source: str, target: str, tier: str, same_host: bool, size_bytes: int
+        self, source: str, target: str, tier: str, distance: Distance, size_bytes: int
     ) -> float:
         """Predicted seconds; with 0 bytes: before the first one."""
-        return self._predictor.seconds(_kind(tier, same_host), f"{source}>{target}", size_bytes)
+        return self._predictor.seconds(_kind(tier, distance), f"{source}>{target}", size_bytes)
 
     def learn(
         self,
         source: str,
         target: str,
         tier: str,
-        same_host: bool,
+        distance: Distance,
         size_bytes: int,
         seconds: float,
         now_s: float,
     ) -> None:
         """What really happened. Impossible values are ignored."""
         if size_bytes > 0:
-            kind, pair = _kind(tier, same_host), f"{source}>{target}"
+            kind, pair = _kind(tier, distance), f"{source}>{target}"
             self._predictor.learn(kind, pair, size_bytes, 0.0, seconds, now_s)
 
     def forget(self, owner: str) -> None:

@@ -31,6 +31,7 @@ from services.conductor.predict import prefill_predictor, step_predictor
 from services.conductor.reuse import runs_of
 from services.conductor.schedule import Choice, Knowledge, Outlook, Scheduler
 from services.conductor.senders import Senders
+from services.conductor.topology import distance
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +134,12 @@ class ConductorCore:
                 kind, report.id, step.sequences, step.context_tokens, step.seconds, now_s
             )
         for moved in report.transfers:
-            near = self._host(moved.source) == self._host(moved.target) != ""
+            apart = distance(self.fleet.spot(moved.source), self.fleet.spot(moved.target))
             self.transfers.learn(
                 moved.source,
                 moved.target,
                 moved.tier,
-                near,
+                apart,
                 moved.size_bytes,
                 moved.seconds,
                 now_s,
@@ -176,10 +177,6 @@ class ConductorCore:
             self.steps.forget(change.id.__eq__)
             self.transfers.forget(change.id)
         return change
-
-    def _host(self, id: str) -> str:
-        member = self.fleet.get(id)
-        return member.host if member else ""
 
     # -- what gateways ask
 
@@ -258,7 +255,7 @@ class ConductorCore:
         prefill, decode, reuse = choice.prefill.member, choice.decode.member, choice.prefill.reuse
         runs = runs_of(choice.prefill.steps, reuse.blocks)
         nodes = self.fleet.of_roles(("store",))
-        store = choose_store(nodes, (prefill.host, decode.host), self._rotation)
+        store = choose_store(nodes, (prefill.spot, decode.spot), self._rotation)
         new_blocks = max(0, demand.blocks - choice.decode.have_blocks)
         due_s = now_s + choice.prefill.patience_s
         placed = Pick(request.request, now_s, 0.0, 0.0, 1, new_blocks, demand.prompt_tokens)

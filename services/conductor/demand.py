@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 
 from moonpool.messages.plan import PlanRequest
+from moonpool.messages.prefill import AGE_S, LEVELS
 from moonpool.messages.registry import ModelRecord
+
+NORMAL = LEVELS.index("normal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +18,7 @@ class Demand:
     block_bytes: int
     slo_ttft_s: float  # > 0
     slo_tbt_s: float  # > 0
+    class_delay_s: float = 0.0  # how much later than a normal one it is due; high: below 0
 
     @classmethod
     def of(
@@ -27,6 +31,7 @@ class Demand:
             block_bytes=model.block_bytes,
             slo_ttft_s=request.slo_ttft_s or slo_ttft_s,
             slo_tbt_s=request.slo_tbt_s or slo_tbt_s,
+            class_delay_s=(request.level - NORMAL) * AGE_S,
         )
 
     @property

@@ -15,6 +15,7 @@ from moonpool.kv import BlockLayout, ModelIdentity
 from moonpool.messages.errors import Blame, ErrorInfo
 from moonpool.messages.load import LoadReport
 from moonpool.messages.registry import Heartbeat, ModelRecord, Registration
+from services.conductor.topology import NOWHERE, Spot
 
 INSTANCE_ROLES = frozenset({"prefill", "decode", "colocated"})
 FOREIGN = "foreign"  # an engine that is not ours: known, found by others, never planned on
@@ -62,6 +63,11 @@ class Member:
     @property
     def host(self) -> str:
         return self.registration.host_id
+
+    @property
+    def spot(self) -> Spot:
+        own = self.registration
+        return Spot(own.host_id, own.rack, own.zone)
 
     @property
     def model(self) -> ModelRecord | None:
@@ -240,6 +246,11 @@ class Fleet:
 
     def get(self, id: str) -> Member | None:
         return self._members.get(id)
+
+    def spot(self, id: str) -> Spot:
+        """Where a member is; nowhere when it is unknown."""
+        member = self._members.get(id)
+        return member.spot if member else NOWHERE
 
     def is_gone(self, id: str, epoch: str) -> bool:
         """Whether this life ended for good."""

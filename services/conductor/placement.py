@@ -3,17 +3,20 @@
 from collections.abc import Sequence
 
 from services.conductor.fleet import Member
+from services.conductor.topology import Distance, Spot, distance
 
 
-def choose_store(nodes: Sequence[Member], hosts: Sequence[str], rotation: int) -> Member | None:
-    """The node that blocks go to: on the first of `hosts` that has one (shared memory beats any
-    network), else the one with most room. Equals take turns. None: no node can take them."""
+def choose_store(nodes: Sequence[Member], spots: Sequence[Spot], rotation: int) -> Member | None:
+    """The node that blocks go to: on the host of the first of `spots` that has one (shared memory
+    beats any network), then in its rack, then anywhere but in another zone; of those the one with
+    most room. Equals take turns. None: no node can take them."""
     able = [node for node in nodes if node.can_serve()]
-    for host in hosts:
-        near = [node for node in able if node.host == host]
-        if near:
-            return _roomiest(near, rotation)
-    return _roomiest(able, rotation) if able else None
+    for apart in Distance:
+        for spot in spots:
+            near = [node for node in able if distance(node.spot, spot) is apart]
+            if near:
+                return _roomiest(near, rotation)
+    return None
 
 
 def _roomiest(nodes: Sequence[Member], rotation: int) -> Member:

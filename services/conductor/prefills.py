@@ -96,7 +96,7 @@ def prefill_options(
         base = curves[candidate.member.kind](max(held_blocks, candidate.have_blocks))
         work_s = base * candidate.ratio
         waiting = candidate.waiting
-        wait_s = waiting.ahead_s(waiting.now_s + patience * work_s)
+        wait_s = waiting.ahead_s(waiting.now_s + patience * work_s + demand.class_delay_s)
         return int((wait_s + work_s) / _SAME_S)
 
     turn = rotation % len(candidates) if candidates else 0
@@ -119,10 +119,10 @@ def _option(
     patience: float,
 ) -> PrefillOption:
     member, ratio = candidate.member, candidate.ratio
-    steps = sources.steps(member.id, member.host, candidate.own_bit)
+    steps = sources.steps(member.id, member.spot, candidate.own_bit)
     reuse = best_reuse(steps, lambda blocks: curve(blocks) * ratio)
     trusted = prefill.trusted(member.kind, *demand.split(reuse.blocks))
-    patience_s = patience * reuse.work_s
+    patience_s = patience * reuse.work_s + demand.class_delay_s
     due_s = candidate.waiting.now_s + patience_s
     wait_s = candidate.waiting.ahead_s(due_s)
     price_s = reuse.work_s * candidate.waiting.behind(due_s)

@@ -68,14 +68,10 @@ class Scheduler:
     def _sources(self, match: Match, demand: Demand, now_s: float, rotation: int) -> Sources:
         know = self._know
 
-        def host_of(owner: str) -> str:
-            member = know.fleet.get(owner)
-            return member.host if member else ""
-
         return Sources(
             match,
             know.holdings.index.places.of,
-            host_of,
+            know.fleet.spot,
             lambda owner: know.senders.wait_s(owner, now_s),
             know.transfers,
             demand.block_bytes,

@@ -7,10 +7,15 @@ from services.conductor.bandwidth import TransferPredictor
 from services.conductor.match import Match
 from services.conductor.places import Place
 from services.conductor.reuse import Step
+from services.conductor.topology import Spot, distance
 
 _LOOKED_MAX = 32  # places of one segment that are looked at
-_SHORTLIST_MAX = 4  # of them, best by tier and idleness; one on the reader's own host besides
+_SHORTLIST_MAX = (
+    4  # of them, best by tier and idleness; one on the reader's own host or rack besides
+)
 _BLOCK_S_MIN = 1e-9  # a move is never free: 0 means "own block"
+# Best places, and the best one per host and per (zone, rack).
+_Shortlist = tuple[list[Place], dict[str, Place], dict[tuple[str, str], Place]]
 _TIER_ORDER = {"hbm": 0, "dram": 0, "nvme": 1, "oss": 2}
 
 
@@ -21,7 +26,7 @@ class Sources:
         self,
         match: Match,
         places_of: Callable[[int], Sequence[Place]],
-        host_of: Callable[[str], str],
+        spot_of: Callable[[str], Spot],
         wait_s: Callable[[str], float],
         transfers: TransferPredictor,
         block_bytes: int,
@@ -29,14 +34,14 @@ class Sources:
     ) -> None:
         self._match = match
         self._places_of = places_of
-        self._host_of = host_of
+        self._spot_of = spot_of
         self._wait_s = wait_s
         self._transfers = transfers
         self._block_bytes = block_bytes
         self._rotation = rotation
-        self._shortlists: dict[int, tuple[list[Place], dict[str, Place]]] = {}
+        self._shortlists: dict[int, _Shortlist] = {}
 
-    def steps(self, target: str, host: str, own_bit: int) -> list[Step]:
+    def steps(self, target: str, spot: Spot, own_bit: int) -> list[Step]:
         """How `target` would read the whole match: its own blocks where it has them, else the
         source that is done first; it stays with one source while that holds the next segment."""
         steps: list[Step] = []
@@ -44,12 +49,12 @@ class Sources:
             if segment.mask & own_bit:
                 steps.append(Step(segment.start, segment.end, OwnerId(target), "hbm", 0.0, 0.0))
                 continue
-            shortlist, by_host = self._shortlist(segment.mask & ~own_bit)
-            near = by_host.get(host)
+            shortlist, by_host, by_rack = self._shortlist(segment.mask & ~own_bit)
+            near = by_host.get(spot.host) or by_rack.get((spot.zone, spot.rack))
             best: Step | None = None
             best_s = 0.0
             for place in (near, *shortlist) if near else shortlist:
-                step = self._step(segment.start, segment.end, place, target, host, steps)
+                step = self._step(segment.start, segment.end, place, target, spot, steps)
                 took_s = step.lead_s + (step.end - step.start) * step.block_s
                 if best is None or took_s < best_s:
                     best, best_s = step, took_s
@@ -59,13 +64,13 @@ class Sources:
         return steps
 
     def _step(
-        self, start: int, end: int, place: Place, target: str, host: str, before: list[Step]
+        self, start: int, end: int, place: Place, target: str, spot: Spot, before: list[Step]
     ) -> Step:
         owner, tier, blocks = place.owner, place.tier, end - start
-        near = self._host_of(owner) == host
+        apart = distance(self._spot_of(owner), spot)
         seconds = self._transfers.seconds
-        lead_s = seconds(owner, target, tier, near, 0)
-        moved_s = seconds(owner, target, tier, near, blocks * self._block_bytes)
+        lead_s = seconds(owner, target, tier, apart, 0)
+        moved_s = seconds(owner, target, tier, apart, blocks * self._block_bytes)
         block_s = max(_BLOCK_S_MIN, (moved_s - lead_s) / blocks)
         if before and before[-1].owner == owner and before[-1].tier == tier:
             lead_s = 0.0  # it goes on sending
@@ -73,7 +78,7 @@ class Sources:
             lead_s += self._wait_s(owner)
         return Step(start, end, owner, tier, block_s, lead_s)
 
-    def _shortlist(self, mask: int) -> tuple[list[Place], dict[str, Place]]:
+    def _shortlist(self, mask: int) -> _Shortlist:
         known = self._shortlists.get(mask)
         if known is not None:
             return known
@@ -82,7 +87,11 @@ class Sources:
         places = (places[turn:] + places[:turn])[:_LOOKED_MAX]
         places.sort(key=lambda p: (_TIER_ORDER.get(p.tier, 3), self._wait_s(p.owner)))
         by_host: dict[str, Place] = {}
+        by_rack: dict[tuple[str, str], Place] = {}
         for place in places:
-            by_host.setdefault(self._host_of(place.owner), place)
-        known = self._shortlists[mask] = (places[:_SHORTLIST_MAX], by_host)
+            spot = self._spot_of(place.owner)
+            by_host.setdefault(spot.host, place)
+            if spot.rack:
+                by_rack.setdefault((spot.zone, spot.rack), place)
+        known = self._shortlists[mask] = (places[:_SHORTLIST_MAX], by_host, by_rack)
         return known

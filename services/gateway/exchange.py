@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from moonpool.messages.ids import TenantId
 from moonpool.messages.tokens import TokenLogprobs
 from moonpool.telemetry import names, request_scope
 from services.gateway.body import read_all
@@ -22,6 +23,7 @@ from services.gateway.core.effects import Give
 from services.gateway.core.errors import ApiError, Internal, TooLate
 from services.gateway.core.fields import ChatBody, CommonBody, read_body
 from services.gateway.core.jsonbody import parse_object
+from services.gateway.core.promises import Promises, read_promises
 from services.gateway.core.shapes import DONE, ChatShape, CompletionShape, Shape, event, usage
 from services.gateway.flight import Flight
 from services.gateway.gateway import Gateway, Prepared
@@ -67,6 +69,7 @@ class Exchange(Response):
     async def _run(self, request: Request, send: Send) -> None:
         gateway, account = self._gateway, self._account
         account.tenant = gateway.tenants.identify(request.headers.get("authorization"))
+        promises = read_promises(request.headers, gateway.limits.of(TenantId(account.tenant)))
         gateway.admit()
         given = parse_object(await read_all(request, gateway.context.settings.body_max_bytes))
         body = read_body(self._kind, given)
@@ -74,13 +77,13 @@ class Exchange(Response):
         timeout_s = gateway.context.settings.request_deadline_s + SEND_GRACE_S
         try:
             async with asyncio.timeout(timeout_s):
-                await _while_connected(request.receive, self._answer(body, send))
+                await _while_connected(request.receive, self._answer(body, promises, send))
         except TimeoutError:
             account.failed(TooLate("the client read too slowly"))
 
-    async def _answer(self, body: CommonBody, send: Send) -> None:
+    async def _answer(self, body: CommonBody, promises: Promises, send: Send) -> None:
         """Cancelled when the client goes."""
-        prepared = await self._gateway.prepare(body, self._account)
+        prepared = await self._gateway.prepare(body, self._account, promises)
         self._request_id = self._account.request_id = prepared.job.request
         with request_scope(prepared.job.request):
             flight = Flight(self._gateway.mesh, prepared.job, prepared.limits, self._account)

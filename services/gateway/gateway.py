@@ -1,5 +1,6 @@
 """What the routes and the process around them share: who may ask, for what, and how it is asked."""
 
+import math
 import secrets
 import uuid
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from services.gateway.core.fields import ChatBody, CommonBody, CompletionBody
 from services.gateway.core.job import Job
 from services.gateway.core.lifecycle import Limits
 from services.gateway.core.params import sampling_of
+from services.gateway.core.promises import NO_PROMISES, Promises, TenantLimits
 from services.gateway.core.tenants import Tenants, secret_bytes
 from services.gateway.flight import Mesh
 from services.gateway.text_model import TextModel
@@ -65,6 +67,7 @@ class Gateway:
         self.context = context
         self.members = members
         self.tenants = Tenants(settings.api_keys)
+        self.limits = TenantLimits.read(settings.tenant_limits)
         self.background = Background()
         self.mesh = Mesh(context.bus, context.subjects, context.clock, self.background)
         self.audit = Audit(context.bus, context.subjects, context.metrics.counter(names.AUDIT_LOST))
@@ -124,7 +127,9 @@ class Gateway:
         if self.running > RUNNING_MAX:
             raise Refused(f"{RUNNING_MAX} requests run already", code="busy", retry_after_s=1.0)
 
-    async def prepare(self, body: CommonBody, account: Account) -> Prepared:
+    async def prepare(
+        self, body: CommonBody, account: Account, promises: Promises = NO_PROMISES
+    ) -> Prepared:
         """What the request means to the mesh. Raises ApiError."""
         settings = self.context.settings
         tenant = TenantId(account.tenant)
@@ -143,11 +148,14 @@ class Gateway:
             sampling=sampling_of(
                 body, len(tokens), record.context_tokens, fallback_seed=secrets.randbits(63)
             ),
+            promises=promises,
         )
         limits = Limits(
-            deadline_s=account.started_s + settings.request_deadline_s,
+            deadline_s=account.started_s
+            + min(settings.request_deadline_s, promises.deadline_s or math.inf),
             silence_s=settings.token_silence_s,
             attempts_max=settings.attempts_max,
+            first_by_s=account.started_s + (promises.slo_ttft_s or math.inf),
         )
         return Prepared(body, job, text, limits)
 

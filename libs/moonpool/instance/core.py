@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 from moonpool.engine.base import Piece, SampleSpec, StepResult
 from moonpool.instance.effects import BlockFilled, Effect, Emit, Ended, HandOver
-from moonpool.instance.errors import DeadlineExceeded, Preempted, QueueFull
+from moonpool.instance.errors import DeadlineExceeded, Preempted, QueueFull, StartedTooLate
+from moonpool.instance.queueing import FairQueue
 from moonpool.instance.sequence import Phase, Sequence
-from moonpool.kv import BlockPool
+from moonpool.kv import BlockHint, BlockPool
 from moonpool.messages.errors import CapacityError, MoonpoolError
 from moonpool.messages.ids import RequestId
+
+RETRY_LATE_S = 1.0  # the queue was longer than the caller's patience: it may be shorter then
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class InstanceCore:
         self.pool = pool
         # every sequence that holds a place, by (request, attempt), oldest first
         self._all: OrderedDict[tuple[RequestId, int], Sequence] = OrderedDict()
+        self._queue = FairQueue()
         self.preemptions = 0
 
     # -- doors ------------------------------------------------------------------------------
@@ -97,7 +101,7 @@ class InstanceCore:
         """Gives blocks to waiting prompts, in turn, as long as there are any. The caller finds out
         what it can fetch for each and then calls `ready`."""
         admitted = []
-        for seq in self.in_turn(Phase.QUEUED):
+        for seq in self.in_turn(now_s, Phase.QUEUED):
             if self.in_phase(Phase.LOADING, Phase.PREFILL) >= self.limits.sequences_max:
                 break
             if seq.decodes_here and self.decoding() >= self.limits.sequences_max:
@@ -169,6 +173,13 @@ class InstanceCore:
         again: its own deadlines have stopped it long before."""
         effects: list[Effect] = []
         for seq in list(self._all.values()):
+            if now_s >= seq.start_by_s and seq.not_begun:
+                waited_s = now_s - seq.queued_at_s
+                late = StartedTooLate(
+                    f"the prompt waited {waited_s:.2f} s and could not begin in time",
+                    retry_after_s=RETRY_LATE_S,
+                )
+                effects += self.end(seq, late, now_s)
             if now_s < seq.deadline_s:
                 continue
             if seq.phase is not Phase.ENDING:
@@ -191,7 +202,7 @@ class InstanceCore:
         ]
         budget = max(self.limits.chunk_tokens - len(work), self.limits.block_tokens)
         decoding = bool(work)
-        for seq in self.in_turn(Phase.PREFILL):
+        for seq in self.in_turn(now_s, Phase.PREFILL):
             if decoding and not seq.loaded:
                 continue
             count = self._chunk(seq, budget)
@@ -201,6 +212,8 @@ class InstanceCore:
             work.append(Work(seq, seq.computed, count, samples=last))
             budget -= count
         for each in work:
+            if each.sequence.phase is Phase.PREFILL:
+                self._queue.began(each.sequence)
             each.sequence.in_step = True
             self.hold(each.sequence)
             if not each.sequence.started_at_s:
@@ -237,11 +250,10 @@ class InstanceCore:
     def in_phase(self, *phases: Phase) -> int:
         return sum(1 for seq in self._all.values() if seq.phase in phases)
 
-    def in_turn(self, *phases: Phase) -> list[Sequence]:
-        """Prompts in these phases, who is due first first; of equals the one that came first."""
-        return sorted(
-            (seq for seq in self._all.values() if seq.phase in phases), key=lambda seq: seq.due_s
-        )
+    def in_turn(self, now_s: float, *phases: Phase) -> list[Sequence]:
+        """Prompts in these phases, the next one first: see `queueing`."""
+        waiting = [seq for seq in self._all.values() if seq.phase in phases]
+        return self._queue.in_turn(waiting, now_s) if len(waiting) > 1 else waiting
 
     def decoding(self) -> int:
         """Decode places taken: running, reserved, and prompts that will decode here."""
@@ -267,6 +279,7 @@ class InstanceCore:
     def check(self) -> None:
         """Asserts all invariants."""
         self.pool.check()
+        self._queue.check()
         for seq in self._all.values():
             assert seq.phase is not Phase.DONE
             assert seq.computed <= len(seq.blocks) * self.limits.block_tokens
@@ -332,7 +345,7 @@ class InstanceCore:
         self.unhold(seq, now_s)
 
     def _free(self, seq: Sequence, now_s: float) -> None:
-        self.pool.release(seq.blocks, now_s)
+        self.pool.release(seq.blocks, now_s, BlockHint(run_blocks=len(seq.keys)))
         seq.blocks = []
         seq.phase = Phase.DONE
         del self._all[seq.id]

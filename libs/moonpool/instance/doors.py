@@ -1,6 +1,7 @@
 """What an instance answers: prompts (`submit`), places (`reserve`, `start`), ends (`cancel`)."""
 
 import asyncio
+import math
 
 import numpy as np
 
@@ -14,7 +15,13 @@ from moonpool.messages import CallerError, CapacityError, CorruptionError, PeerE
 from moonpool.messages.codec import decode, encode
 from moonpool.messages.decode import ReserveReply, ReserveRequest, StartReply, StartRequest
 from moonpool.messages.errors import ErrorInfo
-from moonpool.messages.prefill import CancelRequest, SubmitReply, SubmitRequest
+from moonpool.messages.prefill import (
+    LEVELS,
+    WEIGHT_MAX,
+    CancelRequest,
+    SubmitReply,
+    SubmitRequest,
+)
 from moonpool.messages.sampling import SamplingParams
 from moonpool.messages.segments import RegionGrant
 from moonpool.telemetry import names
@@ -194,6 +201,7 @@ class Doors:
         if request.reservation is None and request.plan.decode != self._links.ctx.id:
             raise CallerError("a prompt that is decoded elsewhere needs a reservation there")
         block_tokens = self._links.memory.layout.block_tokens
+        now_s = self._links.ctx.clock.now()
         seq = Sequence(
             request.request,
             request.attempt,
@@ -204,9 +212,12 @@ class Doors:
             prompt_tokens=len(tokens),
             output_start=request.output_start,
             sampling=request.sampling,
-            deadline_s=self._links.ctx.clock.now() + request.deadline_s,
+            deadline_s=now_s + request.deadline_s,
             store=request.plan.store,
-            patience_s=max(0.0, request.plan.patience_s),
+            patience_s=request.plan.patience_s,
+            level=min(max(request.level, 0), len(LEVELS) - 1),
+            weight=min(max(request.weight, 1.0 / WEIGHT_MAX), WEIGHT_MAX),
+            start_by_s=now_s + request.start_by_s if request.start_by_s > 0.0 else math.inf,
             decodes_here=request.reservation is None,
         )
         seq.set_tokens(tokens, min(request.sampling.max_tokens, 4096) + 1)

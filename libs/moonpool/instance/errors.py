@@ -2,6 +2,7 @@
 
 CapacityError
 ├── QueueFull           too many prompts wait
+├── StartedTooLate      its turn came after the caller's own limit: nothing was computed
 ├── Preempted           KV blocks ran out in mid-answer: continue elsewhere
 └── DeadlineExceeded    the request's own deadline has passed
 PeerError
@@ -17,6 +18,10 @@ from moonpool.messages.errors import CallerError, CapacityError, CorruptionError
 
 class QueueFull(CapacityError):
     code = "queue_full"
+
+
+class StartedTooLate(CapacityError):
+    code = "ttft"
 
 
 class Preempted(CapacityError):

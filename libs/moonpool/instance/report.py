@@ -1,5 +1,7 @@
 """Load reports: ten a second, and at once when something changed."""
 
+from itertools import accumulate
+
 from moonpool.instance.core import InstanceCore
 from moonpool.instance.doors import Doors
 from moonpool.instance.links import Links
@@ -68,15 +70,14 @@ class Reporter:
     def _prompts(self) -> list[QueuedPrompt]:
         """What waits or is being computed, in turn."""
         now_s = self._links.ctx.clock.now()
-        waiting = self._core.in_turn(Phase.QUEUED, Phase.LOADING, Phase.PREFILL)
+        waiting = self._core.in_turn(now_s, Phase.QUEUED, Phase.LOADING, Phase.PREFILL)
+        # Fair shares may put a prompt behind one that is due later: then it counts as due with it.
+        dues = accumulate((seq.due_s - now_s for seq in waiting), max)
         return [
             QueuedPrompt(
-                seq.prompt_tokens - seq.computed,
-                seq.computed,
-                seq.due_s - now_s,
-                request_tag(seq.request),
+                seq.prompt_tokens - seq.computed, seq.computed, due_in_s, request_tag(seq.request)
             )
-            for seq in waiting[:PROMPTS_MAX]
+            for seq, due_in_s in zip(waiting[:PROMPTS_MAX], dues, strict=False)
         ]
 
     def _show(self, report: LoadReport) -> None:

@@ -6,6 +6,7 @@ KV       [0, matched) from our own pool | [matched, fetched) from other owners |
 blocks   cover at least [0, computed); the last one may be partial
 """
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -57,6 +58,10 @@ class Sequence:
     quarantined: bool = False  # its remote writer may still write: see InstanceCore.expire
     queued_at_s: float = 0.0
     patience_s: float = 0.0  # its turn among prompts is due this long after it was queued
+    level: int = 1  # class of its priority; 0 is the highest
+    weight: float = 1.0  # its tenant's share of the instance, next to others'
+    start_by_s: float = math.inf  # not begun by then, it is refused
+    tag: float = -1.0  # of the queue: see `queueing`
     started_at_s: float = 0.0  # first step
     _tokens: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     _length: int = 0
@@ -86,6 +91,12 @@ class Sequence:
         """Prompts are computed in this order. Fixed at the door: who comes later and is due later
         never gets ahead, so nobody starves."""
         return self.queued_at_s + self.patience_s
+
+    @property
+    def not_begun(self) -> bool:
+        """A prompt of which nothing has been computed here."""
+        waiting = (Phase.QUEUED, Phase.LOADING, Phase.PREFILL)
+        return self.phase in waiting and self.tag < 0.0
 
     def append(self, token: int) -> None:
         if self._length == len(self._tokens):

@@ -18,6 +18,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
     exclude: tuple[InstanceId, ...] = ()  # refused or died in this request's earlier attempts
     slo_ttft_s: float = 0.0  # 0: the mesh's default
     slo_tbt_s: float = 0.0
+    level: int = 1  # class of its priority: 0 high, 1 normal, 2 low
 
 
 class PrefixRun(msgspec.Struct, frozen=True):

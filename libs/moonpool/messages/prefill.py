@@ -25,6 +25,14 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     plan: Plan
     reservation: ReserveReply | None  # of the decode; None: decode here (colocated)
     deadline_s: float  # from receipt: give up and free everything after it
+    level: int = 1  # class of its priority: 0 high, 1 normal, 2 low
+    weight: float = 1.0  # the tenant's share next to others'
+    start_by_s: float = 0.0  # from receipt: refused (`ttft`) when not begun by then; 0: never
+
+
+LEVELS = ("high", "normal", "low")  # names of the classes, by their level
+WEIGHT_MAX = 1000.0
+AGE_S = 15.0  # of waiting lift a prompt by one class
 
 
 class SubmitReply(msgspec.Struct, frozen=True):

@@ -15,6 +15,12 @@ class GatewaySettings(CommonSettings):
     api_keys: str = Field(
         "", description="`key=tenant` pairs, comma-separated; empty: no key asked, tenant `public`."
     )
+    tenant_limits: str = Field(
+        "",
+        description="`tenant: weight=W priority=P ttft=S tbt=S; ..`: share of queues next to other "
+        "tenants, highest priority (high, normal, low) and tightest promises that its requests may "
+        "ask for; tenant `*`: everybody else; empty: weight 1, normal, any.",
+    )
     secret: str = Field("", description="Isolates tenants' blocks; gateways of a mesh share it.")
     body_max_bytes: int = Field(8 << 20, gt=0, description="Largest request body.")
     request_deadline_s: float = Field(600.0, gt=0, description="A request is cut off after it.")

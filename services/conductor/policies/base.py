@@ -16,6 +16,7 @@ from services.conductor.match import Match
 from services.conductor.prefills import Candidate, PrefillOption
 from services.conductor.reuse import Reuse, Step
 from services.conductor.sources import Sources
+from services.conductor.topology import distance
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +81,11 @@ class View:
         if prefill.member is not decode.member:
             source, target = prefill.member, decode.member
             size_bytes = max(0, self.demand.blocks - decode.have_blocks) * self.demand.block_bytes
-            near = source.host == target.host
+            apart = distance(source.spot, target.spot)
             seconds = self.know.transfers.seconds
-            moved_s = seconds(source.id, target.id, "hbm", near, size_bytes)
+            moved_s = seconds(source.id, target.id, "hbm", apart, size_bytes)
             # Layers leave as they are made: only what the work does not cover is waited for.
-            latency_s = seconds(source.id, target.id, "hbm", near, 0)
+            latency_s = seconds(source.id, target.id, "hbm", apart, 0)
             handoff_s = max(latency_s, moved_s - prefill.reuse.work_s)
         cost_s = prefill.ttft_s + prefill.price_s + handoff_s + HORIZON_TOKENS * decode.tbt_s
         return Choice(prefill, decode, handoff_s, cost_s)

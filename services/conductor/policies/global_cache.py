@@ -13,6 +13,7 @@ from services.conductor.policies.base import Choice, View
 from services.conductor.policies.pairing import with_least_loaded_decode
 from services.conductor.prefills import Candidate, PrefillOption
 from services.conductor.reuse import Reuse, Step
+from services.conductor.topology import distance
 
 BALANCING_THRESHOLD = 1.0  # best prefix over own prefix; never published, >= 1
 
@@ -43,8 +44,8 @@ class GlobalPolicy:
             return view.with_own_prefix(candidate)
         source, target = best.member, candidate.member
         size_bytes = (most - own) * view.demand.block_bytes
-        near = source.host == target.host
-        load_s = view.know.transfers.seconds(source.id, target.id, "hbm", near, size_bytes)
+        apart = distance(source.spot, target.spot)
+        load_s = view.know.transfers.seconds(source.id, target.id, "hbm", apart, size_bytes)
         load_s += view.know.senders.wait_s(source.id, view.now_s)
         compute_s = view.computed_s(candidate, most)
         steps = [Step(0, own, OwnerId(target.id), "hbm", 0.0, 0.0)] if own else []

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from moonpool.kv import BlockKey, next_key, pack_keys
 from moonpool.messages.ids import RequestId, TenantId
 from moonpool.messages.sampling import SamplingParams
+from services.gateway.core.promises import NO_PROMISES, Promises
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class Job:
     prompt: NDArray[np.int32]  # [prompt tokens], at least one
     keys: tuple[BlockKey, ...]  # of all full blocks of the prompt
     sampling: SamplingParams
+    promises: Promises = NO_PROMISES
 
 
 class Text:

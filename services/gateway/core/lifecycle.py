@@ -10,6 +10,7 @@ dropped, because a token counts only when (attempt, index) is right (`intake.py`
 who still owes us tokens and for how long it has been silent.
 """
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -37,6 +38,7 @@ from services.gateway.core.job import Job, Text
 from services.gateway.core.watch import GONE, Alarm, Watch
 
 RESERVE_TTL_S = 120.0  # a reservation outlives a prefill's queue, not the request
+START_MIN_S = 0.01  # a promise that is late already: tried only where it begins at once
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 1.0  # between plans, while an answer under way finds no place
 DECODE_FAULTS = frozenset({"decode_lost", "push_failed"})  # prefill says so about the decode
 PLANS_MAX = 64  # of one request; a bound on going round in circles, never met in practice
@@ -55,6 +57,7 @@ class Limits:
     deadline_s: float  # on the clock of all `now_s`: the request ends then
     silence_s: float
     attempts_max: int  # instances that may take up the work
+    first_by_s: float = math.inf  # the caller's own promise of a first token ends then
 
 
 @dataclass(slots=True)
@@ -223,6 +226,9 @@ class Life:
             max_tokens=self.text.left,
             attempt=self.attempt,
             exclude=tuple(sorted(self._excluded)),
+            slo_ttft_s=0.0 if self.text.output else self.job.promises.slo_ttft_s,
+            slo_tbt_s=self.job.promises.slo_tbt_s,
+            level=self.job.promises.level,
         )
         return AskPlan(message, delay_s)
 
@@ -246,8 +252,17 @@ class Life:
             plan=self._plan,
             reservation=reservation,
             deadline_s=max(0.0, self.limits.deadline_s - now_s),
+            level=self.job.promises.level,
+            weight=self.job.promises.weight,
+            start_by_s=self._start_by_s(now_s),
         )
         return [AskSubmit(self._plan.prefill, message)]
+
+    def _start_by_s(self, now_s: float) -> float:
+        """Seconds within which the prompt must begin; 0: no limit but the deadline."""
+        if self.text.output or self.limits.first_by_s == math.inf:
+            return 0.0
+        return max(START_MIN_S, self.limits.first_by_s - now_s)
 
     def _streaming(self) -> None:
         if self.stage is Stage.SUBMIT:

@@ -1,7 +1,8 @@
 """Plays scenario files on a conductor's core: `$ command` lines, each followed by what it prints.
 
-prefill|decode|colocated ID [host=H] [pool=BLOCKS] [slots=N]     a member joins, ready, idle
-node ID [host=H] [used=SHARE]                                    a store node joins
+prefill|decode|colocated ID [host=H] [rack=R] [zone=Z] [pool=BLOCKS] [slots=N]
+                                                                 a member joins, ready, idle
+node ID [host=H] [rack=R] [zone=Z] [used=SHARE]                  a store node joins
 load ID [queue=PROMPTSxTOKENS] [running=N] [context=T] [free=BLOCKS] [used=SHARE] [state=S]
 learn prefill|step|link ...                                      samples, as load reports bring
 holds|loses ID TIER CHAIN START..END                             a block event
@@ -10,6 +11,7 @@ snapshot ID CHAIN START..END [TIER]                              the snapshot an
 silence|speaks|dies|leaves|restarts ID                           what becomes of members
 wait SECONDS                                                     others go on with heartbeats
 plan REQUEST CHAIN TOKENS [exclude=ID,..] [ttft=S] [tbt=S] [model=NAME]
+                                  [priority=high|normal|low]
 wanting / members
 """
 
@@ -21,6 +23,7 @@ from moonpool.messages.events import KvEvents, SnapshotPage
 from moonpool.messages.ids import InstanceId, OwnerId, RequestId, TenantId
 from moonpool.messages.load import ComputeSample, LoadReport, StepSample, TransferSample
 from moonpool.messages.plan import PlanReply, PlanRequest
+from moonpool.messages.prefill import LEVELS
 from moonpool.messages.registry import Goodbye, Heartbeat, ModelRecord, Registration
 from services.conductor.core import ConductorCore, Policy
 
@@ -50,11 +53,20 @@ class Mesh:
 
     # -- members
 
-    def join(self, role: str, id: str, host: str = "h1", pool: int = 1000, slots: int = 8) -> None:
+    def join(
+        self,
+        role: str,
+        id: str,
+        host: str = "h1",
+        pool: int = 1000,
+        slots: int = 8,
+        rack: str = "",
+        zone: str = "",
+    ) -> None:
         life = self.lives[id] = self.lives.get(id, 0) + 1
         model = None if role == "store" else MODEL
         self.registrations[id] = Registration(
-            id, role, f"{id}.{life}", 1000.0 + life, host, "1", model=model
+            id, role, f"{id}.{life}", 1000.0 + life, host, "1", model=model, rack=rack, zone=zone
         )
         self.seqs[id] = 0
         self.silent.discard(id)
@@ -111,6 +123,7 @@ class Mesh:
         tbt: float = 0.0,
         model: str = "m",
         fingerprint: bytes = MODEL.fingerprint,
+        level: int = 1,
     ) -> PlanReply:
         return self.core.plan(
             PlanRequest(
@@ -124,6 +137,7 @@ class Mesh:
                 exclude=tuple(InstanceId(id) for id in exclude),
                 slo_ttft_s=ttft,
                 slo_tbt_s=tbt,
+                level=level,
             ),
             self.now_s,
         )
@@ -174,8 +188,8 @@ class Scenario:
         options = dict(word.split("=", 1) for word in rest if "=" in word)
         return getattr(self, f"do_{verb}")(*words, **options) or []
 
-    def _join(self, role: str, id: str, host: str = "h1", pool: str = "1000", slots: str = "8"):
-        self.mesh.join(role, id, host, int(pool), int(slots))
+    def _join(self, role: str, id: str, pool: str = "1000", slots: str = "8", **spot: str) -> None:
+        self.mesh.join(role, id, pool=int(pool), slots=int(slots), **spot)
 
     def do_prefill(self, id: str, **options: str) -> None:
         self._join("prefill", id, **options)
@@ -186,8 +200,8 @@ class Scenario:
     def do_colocated(self, id: str, **options: str) -> None:
         self._join("colocated", id, **options)
 
-    def do_node(self, id: str, host: str = "h1", used: str = "0") -> None:
-        self._join("store", id, host)
+    def do_node(self, id: str, used: str = "0", **spot: str) -> None:
+        self._join("store", id, **spot)
         self.do_load(id, used=used)
 
     def do_load(self, id: str, **options: str) -> None:
@@ -269,6 +283,7 @@ class Scenario:
             ttft=float(options.get("ttft", 0)),
             tbt=float(options.get("tbt", 0)),
             model=options.get("model", "m"),
+            level=LEVELS.index(options.get("priority", "normal")),
             fingerprint=MODEL.fingerprint if options.get("model", "m") == "m" else b"g" * 32,
         )
         return _lines(reply, int(tokens))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 
 from services.conductor.bandwidth import TransferPredictor
 from services.conductor.predict import Predictor, prefill_predictor
+from services.conductor.topology import Distance
 
 KIND = "prefill:ff"
 
@@ -110,13 +111,15 @@ def test_whatever_it_is_told_it_answers_a_finite_positive_time(
 def test_a_link_is_learned_by_pair_and_lent_to_its_kind() -> None:
     links = TransferPredictor()
     size = 64 << 20
-    before = links.seconds("n", "a", "dram", False, size)
+    before = links.seconds("n", "a", "dram", Distance.NET, size)
     for i in range(30):
-        links.learn("n", "a", "dram", False, size, size / 2e8, float(i))
+        links.learn("n", "a", "dram", Distance.NET, size, size / 2e8, float(i))
     links.check()
-    assert links.seconds("n", "a", "dram", False, size) == pytest.approx(size / 2e8, rel=0.1)
-    assert links.seconds("x", "y", "dram", False, size) == pytest.approx(size / 2e8, rel=0.2)
-    assert links.seconds("n", "a", "dram", True, size) < before, "nearer ones keep their prior"
+    assert links.seconds("n", "a", "dram", Distance.NET, size) == pytest.approx(size / 2e8, rel=0.1)
+    assert links.seconds("x", "y", "dram", Distance.NET, size) == pytest.approx(size / 2e8, rel=0.2)
+    assert links.seconds("n", "a", "dram", Distance.HOST, size) < before, (
+        "nearer ones keep their prior"
+    )
 
 
 def test_one_slow_link_among_fast_ones_is_told_apart() -> None:
@@ -124,25 +127,27 @@ def test_one_slow_link_among_fast_ones_is_told_apart() -> None:
     for i in range(60):
         for source, rate in (("a", 2e9), ("b", 2e9), ("slow", 5e7)):
             size = (1 + i % 7) << 22
-            links.learn(source, "t", "dram", False, size, 1e-3 + size / rate, float(i))
+            links.learn(source, "t", "dram", Distance.NET, size, 1e-3 + size / rate, float(i))
     size = 16 << 20
-    assert links.seconds("a", "t", "dram", False, size) == pytest.approx(size / 2e9, rel=0.5)
-    assert links.seconds("slow", "t", "dram", False, size) == pytest.approx(size / 5e7, rel=0.3)
+    assert links.seconds("a", "t", "dram", Distance.NET, size) == pytest.approx(size / 2e9, rel=0.5)
+    assert links.seconds("slow", "t", "dram", Distance.NET, size) == pytest.approx(
+        size / 5e7, rel=0.3
+    )
 
 
 def test_many_small_writes_teach_the_latency() -> None:
     links = TransferPredictor()
     for i in range(60):
         size = (1 + i % 9) * 46_080
-        links.learn("p", "d", "hbm", True, size, 2e-5 + size / 5e9, float(i))
-    assert links.seconds("p", "d", "hbm", True, 46_080) == pytest.approx(2.9e-5, rel=0.3)
+        links.learn("p", "d", "hbm", Distance.HOST, size, 2e-5 + size / 5e9, float(i))
+    assert links.seconds("p", "d", "hbm", Distance.HOST, 46_080) == pytest.approx(2.9e-5, rel=0.3)
     assert links.errors.quantile(0.5) < 0.2
 
 
 def test_impossible_transfers_teach_nothing() -> None:
     links = TransferPredictor()
-    before = links.seconds("n", "a", "dram", True, 1 << 20)
+    before = links.seconds("n", "a", "dram", Distance.HOST, 1 << 20)
     for size_bytes, seconds in ((0, 1.0), (-5, 1.0), (1 << 20, 0.0), (1 << 20, float("nan"))):
-        links.learn("n", "a", "dram", True, size_bytes, seconds, 0.0)
-    assert links.seconds("n", "a", "dram", True, 1 << 20) == before
+        links.learn("n", "a", "dram", Distance.HOST, size_bytes, seconds, 0.0)
+    assert links.seconds("n", "a", "dram", Distance.HOST, 1 << 20) == before
     assert links.stats() == {"kinds": 0, "actors": 0}

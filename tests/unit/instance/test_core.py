@@ -108,7 +108,7 @@ def test_prompts_run_in_the_order_in_which_they_are_due_even_between_chunks() ->
     assert [w.sequence for w in step(core, now_s=0.0)[0]] == [long]
     core.submit(short, 1.0)
     order = []
-    while core.in_turn(Phase.PREFILL, Phase.QUEUED):
+    while core.in_turn(0.0, Phase.PREFILL, Phase.QUEUED):
         work, _ = step(core, now_s=1.0)
         order += [w.sequence.request for w in work]
     assert list(dict.fromkeys(order)) == ["short", "long", "patient"]
@@ -327,3 +327,30 @@ def test_any_mix_of_events_leaves_nothing_behind(seed: int) -> None:
     core.expire(2e6)
     assert core.sequences() == []
     assert core.pool.blocks_free == 24
+
+
+def test_a_high_prompt_overtakes_one_that_is_under_way_between_chunks() -> None:
+    core = make_core()
+    core.submit(make_sequence("long", 200), 0.0)
+    step(core)
+    high = make_sequence("high", 30)
+    high.level = 0
+    core.submit(high, 1.0)
+    work, _ = step(core, now_s=1.0)
+    assert [w.sequence.request for w in work][0] == "high"
+
+
+def test_a_prompt_that_could_not_begin_in_time_is_refused_and_a_begun_one_is_not() -> None:
+    core = make_core(blocks=14)
+    begun, waiting = make_sequence("begun", 200), make_sequence("waiting", 32)
+    for seq in (begun, waiting):
+        seq.start_by_s = 5.0
+        core.submit(seq, 0.0)
+    step(core)
+    (ended,) = core.expire(5.0)
+    assert isinstance(ended, Ended)
+    assert (ended.sequence.request, ended.error.code) == ("waiting", "ttft")
+    assert not ended.error.elsewhere
+    assert core.find(begun.request, 0) is begun
+    assert core.find(waiting.request, 0) is None
+    core.check()
