@@ -136,6 +136,7 @@ async def test_bytes_that_change_under_a_copy_are_not_called_the_same(
         def spoiled_copy(job, target, source, lengths):  # type: ignore[no-untyped-def]
             array(near)[:] = array(far)
             array(near)[77] ^= 1
+            yield
             return True
 
         monkeypatch.setattr("moonpool.transfer.copying.copy_ranges", spoiled_copy)

@@ -6,6 +6,7 @@ it, and small ones inside with a pause every `HOLD_BYTES` (about 50 us of copyin
 """
 
 import ctypes
+from collections.abc import Generator
 
 from moonpool.transfer.base import Op
 from moonpool.transfer.checksums import seal
@@ -15,6 +16,7 @@ from moonpool.transfer.slices import plain, shifted
 
 RELEASE_BYTES = 128 << 10
 HOLD_BYTES = 1 << 20
+STEP_BYTES = 1 << 20
 
 _Move = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _MoveHeld = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -26,28 +28,50 @@ _move_held = _MoveHeld(_address)
 def copy_slice(job: Job, remote_base: int, peer: str) -> Exception | None:
     """Runs a job between its local region and the peer's memory, whose region begins at
     `remote_base`. None when every byte is where it belongs."""
+    steps = copy_steps(job, remote_base, peer)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            error: Exception | None = end.value
+            return error
+
+
+def copy_steps(job: Job, remote_base: int, peer: str) -> Generator[None, None, Exception | None]:
+    """The same with a rest after every `STEP_BYTES` or so, for whoever has other things to do."""
     piece = job.slice
     here = shifted(piece.local, job.local.address)
     there = shifted(piece.remote, remote_base + job.remote.grant.offset)
     target, source = (here, there) if job.op is Op.READ else (there, here)
     lengths = plain(piece.lengths)
-    if not copy_ranges(job, target, source, lengths):
+    if not (yield from copy_ranges(job, target, source, lengths)):
         return job.stopped or TransferCancelled("stopped")
     if job.checked and seal(target, lengths) != seal(source, lengths):
         return PathFailed(TransferCorrupt(f"a copy differs from what {peer} has"))
     return None
 
 
-def copy_ranges(job: Job, target: list[int], source: list[int], lengths: list[int]) -> bool:
+def copy_ranges(
+    job: Job, target: list[int], source: list[int], lengths: list[int]
+) -> Generator[None, None, bool]:
     """Copies from address to address. False when the job was stopped on the way."""
-    since_release = 0
+    held = 0  # bytes since the GIL was last given back
+    copied = 0  # since the last rest
     for to, origin, length in zip(target, source, lengths, strict=True):
-        if length >= RELEASE_BYTES or since_release >= HOLD_BYTES:
-            if job.stopped is not None:
-                return False
-            _move(to, origin, length)
-            since_release = 0
-        else:
-            _move_held(to, origin, length)
-            since_release += length
+        at = 0
+        while at < length:
+            if copied >= STEP_BYTES:
+                yield
+                copied = 0
+            step = min(length - at, STEP_BYTES)
+            if step >= RELEASE_BYTES or held >= HOLD_BYTES:
+                if job.stopped is not None:
+                    return False
+                _move(to + at, origin + at, step)
+                held = 0
+            else:
+                _move_held(to + at, origin + at, step)
+                held += step
+            at += step
+            copied += step
     return True

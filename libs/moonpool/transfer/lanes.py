@@ -46,6 +46,13 @@ class Lanes(Generic[T]):
         self._since_promoted += 1
         return self._foreground.popleft()
 
+    def take_foreground(self, now_s: float) -> T | None:
+        """The next job if it is one of the foreground."""
+        if not self._foreground or (self._background and self._promote(now_s)):
+            return None
+        self._since_promoted += 1
+        return self._foreground.popleft()
+
     def remove(self, item: T) -> bool:
         """False when it does not wait. Looks at all that do."""
         if item in self._foreground:

@@ -19,7 +19,7 @@ from moonpool.transfer.regions import RegionTable
 from moonpool.transfer.slices import plain, shifted
 from moonpool.transfer.transports.base import Reporter, Surroundings
 from moonpool.transfer.transports.joining import join_all
-from moonpool.transfer.transports.pool import CopyPool
+from moonpool.transfer.transports.pool import CopyPool, Whole
 from moonpool.transfer.wire import refused
 
 COPY_THREADS_MAX = 2
@@ -33,7 +33,7 @@ class MemoryTransport:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._address = f"{os.getpid()}/{secrets.token_hex(8)}"
-        self._pool = CopyPool(around.name, COPY_THREADS_MAX)
+        self._pool = CopyPool(around.name, COPY_THREADS_MAX, around.loop)
         self._paths: dict[tuple[str, str], MemoryPath] = {}  # by address and epoch
 
     async def listen(self) -> list[Endpoint]:
@@ -83,7 +83,7 @@ class MemoryPath:
             if job.claim():
                 self._reporter.report(job, self._copy(job), self.name)
             return
-        self._pool.put(lambda: self._run_on_thread(job), job.priority)
+        self._pool.put(Whole(lambda: self._run_on_thread(job)), job.priority)
 
     def _run_on_thread(self, job: Job) -> None:
         if not job.claim():

@@ -30,7 +30,7 @@ class ShmTransport:
         self._path = FilePath(os.path.abspath(around.run_dir)) / f"{around.name}.transfer"
         self._owner = ShmOwner(around.table, self._path, around.tally, around.loop)
         threads = max(1, min(COPY_THREADS_MAX, len(os.sched_getaffinity(0))))
-        self._pool = CopyPool(around.name, threads)
+        self._pool = CopyPool(around.name, threads, around.loop)
         self._links: dict[tuple[str, str], ShmLink] = {}  # by address and epoch
 
     async def listen(self) -> list[Endpoint]:

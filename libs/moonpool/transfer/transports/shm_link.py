@@ -13,10 +13,8 @@ import socket
 import threading
 from pathlib import Path as FilePath
 
-from moonpool.messages.errors import BugError, MoonpoolError
+from moonpool.messages.errors import MoonpoolError
 from moonpool.messages.segments import RegionGrant
-from moonpool.transfer.base import Op
-from moonpool.transfer.copying import copy_slice
 from moonpool.transfer.errors import BadTransfer, PeerLost
 from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.memory import Memory, map_peer
@@ -25,6 +23,7 @@ from moonpool.transfer.transports import unix_path
 from moonpool.transfer.transports.base import Reporter
 from moonpool.transfer.transports.pool import CopyPool
 from moonpool.transfer.transports.shm_attachment import Attachment, Connection
+from moonpool.transfer.transports.shm_copying import Copying
 from moonpool.transfer.transports.shm_hold import ShmHold
 from moonpool.transfer.transports.shm_wire import (
     ALL_KEYS,
@@ -207,11 +206,11 @@ class ShmLink:
                 del self._attached[key]
 
     def _run(self, job: Job, attachment: Attachment) -> None:
+        copying = Copying(self, self._reporter, job, attachment)
         if job.inline:
-            if job.claim():
-                self._reporter.report(job, self._copy(job, attachment), self.name)
-            return
-        self._pool.put(lambda: self._run_on_thread(job, attachment), job.priority)
+            copying.run_now()
+        else:
+            self._pool.put(copying, job.priority)
 
     def _lose(self, reason: MoonpoolError) -> None:
         """The connection is no good: everything that waits on it tries another path."""
@@ -248,29 +247,7 @@ class ShmLink:
 
     # On any thread.
 
-    def _run_on_thread(self, job: Job, attachment: Attachment) -> None:
-        if not job.claim():
-            return
-        try:
-            end = self._copy(job, attachment)
-        except Exception as error:  # noqa: BLE001  top of a thread: every job must end
-            end = BugError(f"copy failed: {error!r}")
-        self._reporter.report_from_thread(job, end, self.name)
-
-    def _copy(self, job: Job, attachment: Attachment) -> Exception | None:
-        """Why the copy does not count; None when every byte is where it belongs."""
-        problem = self._enter(attachment)
-        if ("r" if job.op is Op.READ else "w") not in attachment.rights:
-            problem = refused(self.peer, "rights")
-        try:
-            if problem is not None:
-                return problem
-            end = copy_slice(job, attachment.memory.address, self.peer)
-            return end if end is not None else self.problem(attachment)
-        finally:
-            self.leave(attachment)
-
-    def _enter(self, attachment: Attachment) -> Exception | None:
+    def enter(self, attachment: Attachment) -> Exception | None:
         """We are in the owner's memory until `leave`; why we should not be."""
         with self._lock:
             attachment.copies += 1
@@ -292,7 +269,7 @@ class ShmLink:
         attachment = self._attached.get((grant.key, grant.offset, grant.length))
         if attachment is None or not attachment.fresh:
             return None
-        problem = self._enter(attachment)
+        problem = self.enter(attachment)
         if problem is None:
             return ShmHold(self, attachment)
         self.leave(attachment)
