@@ -15,6 +15,7 @@ from services.cli.verbs import (
     status,
     store,
     tail,
+    topology,
     up,
     verify,
     version,
@@ -33,6 +34,7 @@ VERBS = (
     simulate,
     verify,
     where,
+    topology,
     bridge,
     version,
 )

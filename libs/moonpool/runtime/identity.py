@@ -34,8 +34,10 @@ def host_id(wanted: str) -> str:
 
 def advertise_host(wanted: str) -> str:
     """`wanted`, where `hostname` stands for this machine's own: names are looked up anew at each
-    connection, so they stay right when the address changes."""
-    return socket.gethostname() if wanted == "hostname" else wanted
+    connection, so they stay right when the address changes. Several may stand there, with commas
+    between."""
+    names = [name.strip() for name in wanted.split(",")]
+    return ",".join(socket.gethostname() if name == "hostname" else name for name in names)
 
 
 def _text_of(path: Path) -> str:

@@ -7,12 +7,14 @@ from moonpool.runtime.context import ServiceContext
 from moonpool.runtime.identity import advertise_host
 from moonpool.settings import PREFIX, CommonSettings, SettingsError
 from moonpool.transfer import TlsFiles, TransferEngine
+from moonpool.transfer.topology import load
 
 S = TypeVar("S", bound=CommonSettings)
 
 
 async def start_transfer(ctx: ServiceContext[S], run_dir: str | Path) -> TransferEngine:
-    """Listens and is ready; the caller closes it. Raises BadTransfer, SettingsError."""
+    """Listens and is ready; the caller closes it. Raises BadTransfer, BadTopology,
+    SettingsError."""
     settings = ctx.settings
     return await TransferEngine.start(
         ctx.id,
@@ -23,6 +25,7 @@ async def start_transfer(ctx: ServiceContext[S], run_dir: str | Path) -> Transfe
         rdma_device=settings.rdma_device,
         checksum=settings.transfer_checksum,
         tls=tls_files(settings),
+        topology=load(settings.topology),
     )
 
 

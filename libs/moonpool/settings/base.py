@@ -50,12 +50,16 @@ class CommonSettings(BaseModel):
         "",
         description="Folder for Unix sockets of the shm transport; empty: one made for this run.",
     )
-    listen_host: str = Field("127.0.0.1", description="Address that the tcp transport listens on.")
+    listen_host: str = Field(
+        "127.0.0.1",
+        description="Address or interface that the tcp transport listens on; several with commas "
+        "between are NICs that share the work, and stand in for one another.",
+    )
     advertise_host: str = Field(
         "",
         description="Name or address at which peers reach the tcp transport; `hostname`: this "
         "machine's host name, which stays right when its address changes; empty: the address "
-        "listened on.",
+        "listened on. One for each of several.",
     )
     rdma_device: str = Field(
         "",
@@ -64,8 +68,8 @@ class CommonSettings(BaseModel):
     )
     transfer_tls_cert: str = Field(
         "",
-        description="PEM file of our certificate, for tls on the tcp transport, with the two below; "
-        "then both sides must show one. All three empty: no tls.",
+        description="PEM file of our certificate, for tls on the tcp transport, with the two "
+        "below; then both sides must show one. All three empty: no tls.",
     )
     transfer_tls_key: str = Field("", description="PEM file of the certificate's key.")
     transfer_tls_ca: str = Field(
@@ -75,6 +79,12 @@ class CommonSettings(BaseModel):
         False,
         description="Compare checksums of every transfer on its way, over transports that can "
         "(shm, tcp); rdma is then not used.",
+    )
+    topology: str = Field(
+        "",
+        description="Which NICs are near which memory, as Mooncake writes it: a file, or the JSON "
+        'itself, {"cpu:0": [["preferred NIC"], ["other NIC"]], "cuda:0": ...}; empty: as the '
+        "kernel says; `moonpool topology` shows it.",
     )
     state_file: str = Field(
         "",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv6Interface, ip_address
 
-WAYS_MAX = 64
+SPARES_PER_PAIR = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Pair:
 
 def pair_up(local: Sequence[LocalNic], remote: Sequence[str]) -> list[Pair]:
     """Each NIC of either side is in a pair: with one on the same link where there is one, else by
-    number, as rails are wired. All other combinations that might work follow as spares. `remote`:
-    addresses; those that are no IP address are anywhere."""
+    number, as rails are wired. As many other combinations follow as spares. `remote`: addresses;
+    those that are no IP address are anywhere."""
     usable = [(i, j) for j in range(len(remote)) for i in _reaching(local, remote[j])]
     used_local, used_remote = [0] * len(local), [0] * len(remote)
     chosen: list[tuple[int, int]] = []
@@ -44,10 +44,9 @@ def pair_up(local: Sequence[LocalNic], remote: Sequence[str]) -> list[Pair]:
         if options and not used_local[i]:
             take(options)
     rest = [p for p in usable if p not in chosen]
-    return [
-        Pair(i, j, _on_link(local[i], remote[j]), (i, j) not in chosen)
-        for i, j in (chosen + rest)[:WAYS_MAX]
-    ]
+    rest.sort(key=lambda p: ((p[1] - p[0]) % len(remote), p))  # a NIC's neighbour, then the next
+    spares = rest[: SPARES_PER_PAIR * len(chosen)]
+    return [Pair(i, j, _on_link(local[i], remote[j]), (i, j) in spares) for i, j in chosen + spares]
 
 
 def _reaching(local: Sequence[LocalNic], remote: str) -> list[int]:

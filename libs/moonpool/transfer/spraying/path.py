@@ -101,6 +101,13 @@ class SprayedPath:
         """Nobody wants it any more, and it runs nowhere."""
         self._spray.dropped(self._loads[job])
         self._over(job)
+        if self._loads and not self._pumping:
+            self._pumping = True  # once for all that are forgotten now
+            asyncio.get_running_loop().call_soon(self._pump_later)
+
+    def _pump_later(self) -> None:
+        self._pumping = False
+        self._pump()
 
     def _over(self, job: Job) -> None:
         job.carrier = None

@@ -19,6 +19,7 @@ T = TypeVar("T")
 SPEED_GUESS_BYTES_S = 1e9  # while nothing was learned of any way
 SLOW_SHARE = 1 / 16  # of the fastest: slower ways delay more than they carry
 TRIES_PER_WAY = 2
+TRIES_MAX = 9  # over all ways: a peer that is gone is known after that many
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +89,15 @@ class Spray(Generic[T]):
         if not collateral:
             self.ways[way].leave(now_s)
             load.failures[way] = load.failures.get(way, 0) + 1
-            if len(load.failures) == len(self.ways) and self._is_spent(load):
+            if self._is_spent(load):
                 return False
         self.retries += 1
         self._put_back(load, now_s)
         return True
 
     def _is_spent(self, load: Load[T]) -> bool:
-        return min(load.failures.values()) >= TRIES_PER_WAY
+        tries = [load.failures.get(index, 0) for index in range(len(self.ways))]
+        return min(tries) >= TRIES_PER_WAY or sum(tries) >= TRIES_MAX
 
     def taken_back(self, load: Load[T], now_s: float) -> None:
         """It had not begun on its way, and waits again."""
@@ -168,7 +170,7 @@ class Spray(Generic[T]):
             if tier < best_tier:
                 best_tier = tier
                 found.clear()
-            arrives_s = (way.nic.pending_bytes + load.size_bytes) / speeds[index]
+            arrives_s = (way.ahead_bytes(speeds[index]) + load.size_bytes) / speeds[index]
             found.append((arrives_s, way.used_s, index))
         left_s = self._left_s(load, [way for _, _, way in found], speeds)
         for arrives_s, _, index in sorted(found):

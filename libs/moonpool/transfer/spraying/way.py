@@ -84,6 +84,12 @@ class Way(Generic[T]):
         ahead_s = min(max(left_s / 2, ROUND_TRIP_S), HORIZON_S)
         return self.pending_bytes + size_bytes <= self.speed_bytes_s(now_s) * ahead_s
 
+    def ahead_bytes(self, speed_bytes_s: float) -> float:
+        """What a slice that is given now has to wait for. Of what others have on the NIC only a
+        little: it may be for a peer that takes nothing any more."""
+        others = self.nic.pending_bytes - self.pending_bytes
+        return self.pending_bytes + min(others, speed_bytes_s * HORIZON_S)
+
     def give(self, load: Load[T], now_s: float) -> None:
         if not self.carried:
             if self.rest.until_s or now_s - self._mark_s > FORGET_S:

@@ -18,17 +18,22 @@ def discover(root: Path = SYSFS) -> Topology:
     return matrix_of(read_machine(root))
 
 
-def load(file: str, root: Path = SYSFS) -> Topology:
-    """What `file` says in Mooncake's JSON; "": discovered. Raises BadTopology, which names the
-    file."""
+def load(told: str, root: Path = SYSFS) -> Topology:
+    """What `told` says, Mooncake's JSON or a file of it; "": discovered. Raises BadTopology, which
+    names the file."""
     found = discover(root)
-    if not file:
+    if not told:
         return found
+    given = parse(told) if told.lstrip().startswith("{") else _read(told)
+    return replace(given, aliases=found.aliases)
+
+
+def _read(file: str) -> Topology:
     try:
         data = Path(file).read_bytes()
         if len(data) > FILE_BYTES_MAX:
             raise BadTopology(f"has {len(data)} bytes, more than {FILE_BYTES_MAX}")
-        return replace(parse(data.decode("utf-8")), aliases=found.aliases)
+        return parse(data.decode("utf-8"))
     except OSError as error:
         raise BadTopology(f"topology file {file}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -40,6 +40,12 @@ def find_nics(hosts: list[str]) -> list[LocalNic]:
     return [_find(host, interfaces) for host in hosts]
 
 
+def address_of(host: str) -> str:
+    """`host`, or the address of the interface that it names. Raises BadTransfer."""
+    interfaces = _interfaces()
+    return _find(host, interfaces).address if host in interfaces else host
+
+
 def own_addresses() -> set[str]:
     return {str(each.ip) for found in _interfaces().values() for each in found}
 
