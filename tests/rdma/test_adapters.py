@@ -303,7 +303,7 @@ async def test_an_idle_link_closes_and_is_made_again(
 async def test_links_beyond_the_bound_are_closed_and_made_again_when_needed(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("moonpool.transfer.transports.rdma_pool.LINKS_MAX", 1)
+    monkeypatch.setattr("moonpool.transfer.transports.endpoint_pool.ENDPOINTS_MAX", 1)
     near, far, own = (
         pair.near.allocate(SIZE),
         pair.far.allocate(SIZE),

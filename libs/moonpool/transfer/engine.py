@@ -90,6 +90,8 @@ class TransferEngine:
         checksum: bool = False,
         tls: TlsFiles | None = None,
         topology: Topology | None = None,
+        endpoints_max: int = 0,
+        endpoint_eviction: str = "sieve",
     ) -> Self:
         """Listens and is ready. `run_dir` must exist; `listen_host` is an address or an interface,
         or several with commas between, which are then NICs used together; `advertise_host` is what
@@ -97,8 +99,10 @@ class TransferEngine:
         NICs are near which memory, by default what sysfs says; `rdma_device` names adapters,
         "device:port:gid" with commas between, all that are active if empty; `checksum` is for
         transfers that do not say themselves; with `tls`, tcp is spoken to peers that have it too,
-        and rdma to none. Raises BadTransfer when the name is taken in `run_dir`, a host cannot be
-        listened on, or a transport is unknown."""
+        and rdma to none; `endpoints_max` peers are connected to at once over each transport (0: its
+        default), and beyond them one goes by `endpoint_eviction`, "sieve" or "fifo". Raises
+        BadTransfer when the name is taken in `run_dir`, a host cannot be listened on, or a
+        transport is unknown."""
         engine = cls(name, secrets.token_hex(8), host_id, checksum)
         around = Surroundings(
             name=name,
@@ -112,6 +116,8 @@ class TransferEngine:
             tally=engine._tally,
             rdma_device=rdma_device,
             topology=topology if topology is not None else discover(),
+            endpoints_max=endpoints_max,
+            endpoint_eviction=endpoint_eviction,
             tls=Tls(tls) if tls is not None else None,
         )
         engine._table.topology = around.topology

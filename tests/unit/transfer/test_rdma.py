@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from moonpool.messages.segments import Endpoint
 from moonpool.transfer import BadTransfer, TransferEngine
 from moonpool.transfer.resting import REST_MAX_S, Rest
+from moonpool.transfer.transports.endpoint_pool import EndpointPool
 from moonpool.transfer.transports.rdma_choice import Choice, Gid, GidKind, best_gid, parse_choices
 from moonpool.transfer.transports.rdma_grants import Grants
 from moonpool.transfer.transports.rdma_patience import Patience
-from moonpool.transfer.transports.rdma_pool import LinkPool
 from moonpool.transfer.transports.rdma_wire import (
     MESSAGE_BYTES_MAX,
     Ask,
@@ -187,8 +187,8 @@ class Linked:
 def test_of_too_many_links_the_least_useful_goes(
     monkeypatch: pytest.MonkeyPatch, policy: str, spared: int
 ) -> None:
-    monkeypatch.setattr("moonpool.transfer.transports.rdma_pool.LINKS_MAX", 2)
-    pool = LinkPool(policy)
+    monkeypatch.setattr("moonpool.transfer.transports.endpoint_pool.ENDPOINTS_MAX", 2)
+    pool = EndpointPool(policy)
     first, second, third = paths = [Linked() for _ in range(3)]
     pool.opened(first)
     pool.opened(second)

@@ -13,11 +13,13 @@ from pathlib import Path as FilePath
 from typing import Protocol
 
 from moonpool.messages.segments import Endpoint, RegionGrant
+from moonpool.transfer.errors import BadTransfer
 from moonpool.transfer.job import Job
 from moonpool.transfer.regions import RegionTable
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls
 from moonpool.transfer.topology import Topology
+from moonpool.transfer.transports.endpoint_pool import EndpointPool
 
 
 class TransportUnavailable(Exception):
@@ -46,9 +48,18 @@ class Surroundings:
     reporter: Reporter
     loop: asyncio.AbstractEventLoop
     tally: Tally
+    endpoints_max: int = 0  # peers that one transport is connected to at once; 0: its default
+    endpoint_eviction: str = "sieve"  # which connection goes when there are more
     tls: Tls | None = None  # of tcp; None: bytes travel as they are
     rdma_device: str = ""  # which adapters rdma uses, see `rdma_choice`
     topology: Topology = field(default_factory=Topology)
+
+    def endpoint_pool(self) -> EndpointPool:
+        """A pool for one transport. Raises BadTransfer."""
+        try:
+            return EndpointPool(self.endpoint_eviction, self.endpoints_max)
+        except ValueError as error:
+            raise BadTransfer(str(error)) from error
 
 
 class Path(Protocol):

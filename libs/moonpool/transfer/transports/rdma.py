@@ -22,12 +22,11 @@ from moonpool.transfer.spraying import (
 )
 from moonpool.transfer.transports.base import Path, Surroundings
 from moonpool.transfer.transports.joining import join_all
-from moonpool.transfer.transports.nics import find_nics, split_hosts
+from moonpool.transfer.transports.nics import address_of, find_nics, split_hosts
 from moonpool.transfer.transports.rdma_choice import parse_choices
 from moonpool.transfer.transports.rdma_device import Device, open_devices
 from moonpool.transfer.transports.rdma_owner import RdmaOwner
 from moonpool.transfer.transports.rdma_path import RdmaPath
-from moonpool.transfer.transports.rdma_pool import LinkPool
 from moonpool.transfer.transports.rdma_verbs import load
 from moonpool.transfer.transports.tcp import join_address, split_address
 
@@ -42,7 +41,7 @@ class RdmaTransport:
         self._around = around
         self._devices: list[Device] = []
         self._owner: RdmaOwner | None = None
-        self._pool = LinkPool()
+        self._pool = around.endpoint_pool()
         self._loads: list[NicLoad] = []
         self._paths: dict[tuple[str, str, str], RdmaPath] = {}  # by address, epoch and adapter
         self._sprayed: dict[tuple[str, ...], SprayedPath] = {}  # by epoch and addresses
@@ -57,6 +56,8 @@ class RdmaTransport:
         hosts = split_hosts(around.listen_host)
         if len(hosts) > 1:
             hosts = [nic.address for nic in find_nics(hosts)]
+        else:
+            hosts = [address_of(host) for host in hosts]
         socks = [_listen(host) for host in hosts or [""]]
         self._owner = RdmaOwner(around.name, around.table, around.tally, self._devices, socks)
         around.table.notifiers.append(self._owner)

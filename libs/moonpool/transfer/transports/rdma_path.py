@@ -20,13 +20,13 @@ from moonpool.transfer.lanes import Lanes
 from moonpool.transfer.resting import Rest
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.transports.base import Reporter
+from moonpool.transfer.transports.endpoint_pool import EndpointPool
 from moonpool.transfer.transports.rdma_chain import Chain
 from moonpool.transfer.transports.rdma_control import Control
 from moonpool.transfer.transports.rdma_device import Device
 from moonpool.transfer.transports.rdma_grants import Grants, ask_of, refusal
 from moonpool.transfer.transports.rdma_link import QUEUES, Link, LinkBroken, LinkRefused
 from moonpool.transfer.transports.rdma_patience import Patience
-from moonpool.transfer.transports.rdma_pool import LinkPool
 from moonpool.transfer.transports.rdma_wire import Ask, Granted, Withdrawn
 from moonpool.transfer.wire import BadFrame, Status, refused
 
@@ -49,7 +49,7 @@ class RdmaPath:
         address: tuple[str, int, str],
         reporter: Reporter,
         tally: Tally,
-        pool: LinkPool,
+        pool: EndpointPool,
     ) -> None:
         self._pool = pool
         self._device = device

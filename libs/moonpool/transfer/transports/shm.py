@@ -19,7 +19,7 @@ from moonpool.transfer.transports.shm_link import ShmLink
 from moonpool.transfer.transports.shm_owner import ShmOwner
 
 COPY_THREADS_MAX = 4
-LINKS_MAX = 256
+LINKS_MAX = 1024  # before those that are not connected are dropped
 
 
 class ShmTransport:
@@ -31,6 +31,7 @@ class ShmTransport:
         self._owner = ShmOwner(around.table, self._path, around.tally, around.loop)
         threads = max(1, min(COPY_THREADS_MAX, len(os.sched_getaffinity(0))))
         self._pool = CopyPool(around.name, threads, around.loop)
+        self._endpoints = around.endpoint_pool()
         self._links: dict[tuple[str, str], ShmLink] = {}  # by address and epoch
 
     async def listen(self) -> list[Endpoint]:
@@ -60,6 +61,7 @@ class ShmTransport:
                 self._pool,
                 self._around.reporter,
                 self._around.loop,
+                self._endpoints,
             )
         return link
 
@@ -68,6 +70,7 @@ class ShmTransport:
         return {
             **self._owner.stats(),
             "peers_linked": sum(link.connected for link in links),
+            "links_retired": self._endpoints.retired,
             "mapped_bytes": sum(link.mapped_bytes for link in links),
             "copies_waiting": self._pool.waiting,
         }

@@ -21,10 +21,12 @@ from moonpool.transfer.memory import Memory, map_peer
 from moonpool.transfer.remote import OpenedGrant
 from moonpool.transfer.transports import unix_path
 from moonpool.transfer.transports.base import Reporter
+from moonpool.transfer.transports.endpoint_pool import EndpointPool
 from moonpool.transfer.transports.pool import CopyPool
 from moonpool.transfer.transports.shm_attachment import Attachment, Connection
 from moonpool.transfer.transports.shm_copying import Copying
 from moonpool.transfer.transports.shm_hold import ShmHold
+from moonpool.transfer.transports.shm_upkeep import Upkeep
 from moonpool.transfer.transports.shm_wire import (
     ALL_KEYS,
     MESSAGE_BYTES_MAX,
@@ -59,8 +61,10 @@ class ShmLink:
         pool: CopyPool,
         reporter: Reporter,
         loop: asyncio.AbstractEventLoop,
+        endpoints: EndpointPool,
     ) -> None:
         self.peer = peer
+        self._upkeep = Upkeep(self, peer, endpoints, loop)
         self.epoch = epoch
         self._address = address
         self._pool = pool
@@ -79,6 +83,7 @@ class ShmLink:
 
     def start(self, job: Job) -> None:
         """Takes the job. Never blocks longer than one small copy."""
+        self._upkeep.used()
         grant = job.remote.grant
         range_ = (grant.key, grant.offset, grant.length)
         attachment = self._attached.get(range_)
@@ -101,25 +106,19 @@ class ShmLink:
             ask = Message(Kind.ATTACH, grant.region, grant.key, grant.offset, grant.length)
             sock.send(ask.pack())
         except OSError as error:
-            self._lose(PeerLost(f"{self.peer} at {self._address}: {error.strerror}"))
+            self.lose(PeerLost(f"{self.peer} at {self._address}: {error.strerror}"))
 
     def _connected(self) -> socket.socket:
         if self._connection is not None:
             return self._connection.sock
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-        try:
-            with unix_path.reachable(self._address) as address:
-                sock.connect(address)
-            sock.send(pack_hello(self.epoch))
-        except OSError:
-            sock.close()
-            raise
+        sock = unix_path.connect(self._address, pack_hello(self.epoch))
         with self._lock:
             news = select.poll()
             news.register(sock, select.POLLIN)
             self._connection = Connection(sock, news)
             self._failed = None
         self._loop.add_reader(sock.fileno(), self._on_readable)
+        self._upkeep.connected()
         return sock
 
     def _on_readable(self) -> None:
@@ -139,7 +138,7 @@ class ShmLink:
                 for fd in fds:
                     os.close(fd)
         if failed is not None:
-            self._lose(failed)
+            self.lose(failed)
 
     def _answered(self, answer: Message, fds: list[int]) -> None:
         """The owner's word on one attach: its jobs run, are refused, or go another way."""
@@ -212,7 +211,7 @@ class ShmLink:
         else:
             self._pool.put(copying, job.priority)
 
-    def _lose(self, reason: MoonpoolError) -> None:
+    def lose(self, reason: MoonpoolError) -> None:
         """The connection is no good: everything that waits on it tries another path."""
         with self._lock:
             lost, self._connection = self._connection, None
@@ -224,6 +223,8 @@ class ShmLink:
                 self._loop.remove_reader(lost.sock.fileno())
                 lost.lost = True
                 lost.close_if_unused()
+        if lost is not None:
+            self._upkeep.lost()
         waiting, self._waiting = self._waiting, {}
         final = reason if not isinstance(reason, PeerLost) else None
         for job in [job for jobs in waiting.values() for job in jobs]:
@@ -235,11 +236,20 @@ class ShmLink:
             unread, self._arrived = self._arrived, []
         for fd in [fd for _, fds in unread for fd in fds]:
             os.close(fd)
-        self._lose(PeerLost("the transfer engine is closed"))
+        self.lose(PeerLost("the transfer engine is closed"))
 
     @property
     def connected(self) -> bool:
         return self._connection is not None
+
+    @property
+    def greeted(self) -> bool:
+        return self._connection is not None and self._connection.greeted
+
+    @property
+    def idle(self) -> bool:
+        now = self._connection
+        return not self._waiting and not (now is not None and now.copies)
 
     @property
     def mapped_bytes(self) -> int:

@@ -17,7 +17,14 @@ from moonpool.transfer.spraying import (
 )
 from moonpool.transfer.transports.base import Path, Surroundings
 from moonpool.transfer.transports.joining import join_all
-from moonpool.transfer.transports.nics import Source, find_nics, own_addresses, split_hosts
+from moonpool.transfer.transports.nics import (
+    Source,
+    address_of,
+    find_nics,
+    own_addresses,
+    split_hosts,
+)
+from moonpool.transfer.transports.tcp_keeper import Keeper
 from moonpool.transfer.transports.tcp_owner import TcpServer
 from moonpool.transfer.transports.tcp_peer import TcpPath
 
@@ -34,6 +41,7 @@ class TcpTransport:
         self._servers: list[TcpServer] = []
         self._nics: list[LocalNic] = [ROUTED]
         self._loads: list[NicLoad] = []
+        self._endpoints = around.endpoint_pool()
         self._paths: dict[tuple[str, str, str], TcpPath] = {}  # by address, epoch and our address
         self._sprayed: dict[tuple[str, ...], SprayedPath] = {}  # by epoch and addresses
 
@@ -48,6 +56,8 @@ class TcpTransport:
         if several:
             self._nics = find_nics(hosts)
             hosts = [nic.address for nic in self._nics]
+        else:
+            hosts = [address_of(host) for host in hosts]
         self._loads = [NicLoad(label) for label in _labels(self._nics)]
         endpoints = []
         for index, host in enumerate(hosts or [""]):
@@ -106,6 +116,7 @@ class TcpTransport:
                 around.tally,
                 around.tls,
                 Source(nic.address, interface) if nic.address else None,
+                Keeper(self._endpoints, around.loop),
             )
         return path
 
@@ -115,6 +126,7 @@ class TcpTransport:
             "streams_served": sum(server.streams for server in self._servers),
             "streams_open": sum(path.streams for path in self._paths.values()),
             "jobs_waiting": sum(path.waiting for path in self._paths.values()),
+            "links_retired": self._endpoints.retired,
             **sprayed_stats(list(self._sprayed.values()), several),
         }
 

@@ -15,11 +15,13 @@ from moonpool.transfer.tls import Tls
 from moonpool.transfer.transports.base import Reporter
 from moonpool.transfer.transports.nics import Source
 from moonpool.transfer.transports.tcp_express import ExpressStream, fits
+from moonpool.transfer.transports.tcp_keeper import Keeper
 from moonpool.transfer.transports.tcp_stream import ConnectFailed, Stream
 from moonpool.transfer.vectored import StreamBroken
 
 STREAMS_PER_PEER = 2
 IDLE_S = 30.0  # a stream without work closes
+RETIRE_LOOK_S = 0.05  # between looks whether a stream that must go is idle
 EXPRESS_AGAIN_S = 1.0  # after one could not be had
 
 
@@ -40,6 +42,7 @@ class TcpPath:
         tally: Tally,
         tls: Tls | None = None,
         source: Source | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         self._peer = peer
         self._epoch = epoch
@@ -49,6 +52,10 @@ class TcpPath:
         self._tally = tally
         self._tls = tls
         self._source = source
+        self._keeper = keeper
+        if keeper is not None:
+            keeper.on_retire(self._retire)
+        self._retired = False  # its streams close as soon as they are idle
         self._lanes: Lanes[Job] = Lanes()
         self._ready = threading.Condition()
         self._idle = 0
@@ -62,6 +69,8 @@ class TcpPath:
 
     def start(self, job: Job) -> None:
         """Takes the job. Never blocks. Once closed, fails it."""
+        if self._keeper is not None:
+            self._keeper.used()
         if fits(job) and self._tls is None and self._start_express(job):
             return
         with self._ready:
@@ -86,6 +95,9 @@ class TcpPath:
         name = f"moonpool-tcp-{self._peer}-{len(self._streams)}"
         thread = threading.Thread(target=self._run, args=(stream,), name=name, daemon=True)
         self._streams[stream] = thread
+        self._retired = False
+        if self._keeper is not None:
+            self._keeper.opened()
         self._threads = [t for t in self._threads if t.is_alive()]
         self._threads.append(thread)
         thread.start()
@@ -153,6 +165,8 @@ class TcpPath:
     def _express_gone(self, express: ExpressStream, reason: str) -> None:
         if express is self._express:
             self._express = None
+            if self._keeper is not None and not self._streams:
+                self._keeper.closed()
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -206,6 +220,9 @@ class TcpPath:
                     return None
                 if self._closed:
                     return None
+                if self._retired:
+                    self._streams.pop(stream, None)
+                    return None
                 self._idle += 1
                 woken = self._ready.wait(IDLE_S)
                 self._idle -= 1
@@ -223,11 +240,33 @@ class TcpPath:
                     jobs = self._lanes.drain()
             elif len(self._lanes) and not self._streams:
                 self._open_stream()
+            unused = not self._streams and self._express is None
+        if unused and self._keeper is not None:
+            self._keeper.closed()
         final = failure is not None and not isinstance(failure, PeerLost)
         for job in jobs:
             if job.claim():
                 cause = failure or PeerLost("the transfer engine is closed")
                 self._end(job, cause if final else PathFailed(cause))
+
+    # For the pool of endpoints, on the loop.
+
+    def _retire(self) -> None:
+        """Others need the room: what is idle closes now, what works when it is done."""
+        with self._ready:
+            self._retired = True
+            self._ready.notify_all()
+        express = self._express
+        if express is None:
+            return
+        if express.in_flight:
+            asyncio.get_running_loop().call_later(RETIRE_LOOK_S, self._retire_express)
+        else:
+            express.break_off("made room for other peers")
+
+    def _retire_express(self) -> None:
+        if self._retired and not self._closed:
+            self._retire()
 
     # From anywhere.
 

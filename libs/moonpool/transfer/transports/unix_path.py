@@ -38,6 +38,19 @@ def _answers(path: Path) -> bool:
     return True
 
 
+def connect(path: Path, hello: bytes) -> socket.socket:
+    """A socket that does not block, with `hello` on its way. Raises OSError."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    try:
+        with reachable(path) as address:
+            sock.connect(address)
+        sock.send(hello)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
 def listen(path: Path, backlog: int) -> socket.socket:
     """A listening socket at `path`, mode 0600. A file that a dead process left is replaced; one
     that a living process serves raises BadTransfer."""
