@@ -21,6 +21,7 @@ from services.store.collecting import settle_for_good
 from services.store.company import in_company
 from services.store.core import StoreCore
 from services.store.endpoints import node_endpoints
+from services.store.http_service import http_if_wanted
 from services.store.keeping import KeepFolder
 from services.store.limits import Limits
 from services.store.lower import Lower, make_lower
@@ -89,7 +90,11 @@ async def running_node(context: Context) -> AsyncIterator[StoreNode]:
                 await _open_lower(context, node, lower)
                 if sum(each.shelf.live for each in lower) > RECORDS_MANY:
                     settle_for_good()
-                async with events, _on_the_bus(context, node, transfer, events):
+                async with (
+                    events,
+                    _on_the_bus(context, node, transfer, events),
+                    http_if_wanted(context, folder),
+                ):
                     yield node
                 await _keep(context, node)
             except asyncio.CancelledError:  # a stop; after an error nothing is kept

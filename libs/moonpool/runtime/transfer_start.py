@@ -12,12 +12,15 @@ from moonpool.transfer.topology import load
 S = TypeVar("S", bound=CommonSettings)
 
 
-async def start_transfer(ctx: ServiceContext[S], run_dir: str | Path) -> TransferEngine:
-    """Listens and is ready; the caller closes it. Raises BadTransfer, BadTopology,
+async def start_transfer(
+    ctx: ServiceContext[S], run_dir: str | Path, *, name: str = ""
+) -> TransferEngine:
+    """Listens and is ready; the caller closes it. `name`: a process's id unless it has a second
+    one. Raises BadTransfer, BadTopology,
     SettingsError."""
     settings = ctx.settings
     return await TransferEngine.start(
-        ctx.id,
+        name or ctx.id,
         host_id=ctx.host_id,
         run_dir=run_dir,
         listen_host=settings.listen_host,

@@ -17,6 +17,15 @@ class StoreSettings(CommonSettings):
         description="Who goes when room is needed: lru, or ours, which learns from reuse; to "
         "compare: fifo, lfu, sieve, s3fifo, arc, wtinylfu.",
     )
+    store_http_port: int = Field(
+        0, ge=0, le=65535, description="Port of the store's HTTP face, /store/..; 0: none."
+    )
+    store_http_host: str = Field("127.0.0.1", description="Address of the store's HTTP face.")
+    store_http_keys: str = Field(
+        "",
+        description="`key=tenant` pairs for the store's HTTP face, comma-separated; empty: no key "
+        "asked, tenant `public`.",
+    )
     dram_keep_dir: str = Field(
         "",
         description="Folder where a clean stop keeps what dram holds, for the next start: on a "

@@ -1,0 +1,200 @@
+"""The store over HTTP, for programs in other languages: a thin face on the client library.
+
+    PUT    /store/values/NAME    body: the value; 201, or 409 when the name is taken (?replace=true)
+    GET    /store/values/NAME    the value, or with `Range: bytes=A-B` a part of it
+    HEAD   /store/values/NAME    whether it is there, and its length
+    DELETE /store/values/NAME
+    GET    /store/values         names that are there, ?prefix=..&limit=..
+    GET    /store/stats          what the nodes hold
+
+A key says who asks: each tenant sees its own values and no others. Errors are JSON:
+{"error": {"code": .., "message": ..}}.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from moonpool.client import StoreClient
+from moonpool.messages import MoonpoolError, TenantId
+from moonpool.messages.errors import Blame
+from moonpool.runtime.api_keys import ApiKeys
+from services.store.http_answers import (
+    BodyTooLarge,
+    FaceBusy,
+    NameTaken,
+    NotThere,
+    read_window,
+    status_of,
+    whole_seconds,
+)
+
+VALUE_MAX_BYTES = 1 << 30
+HELD_MAX_BYTES = VALUE_MAX_BYTES + (256 << 20)  # of bodies and answers in memory at a time
+PIECE_BYTES = 1 << 20
+LIST_MAX = 10_000
+WAIT_MAX_S = 10.0  # for memory that others' bodies take
+
+Clients = Callable[[TenantId], Awaitable[StoreClient]]
+
+
+class Held:
+    """Memory for bodies: a request waits for its share, but not for long."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._free_bytes = bytes_max
+        self._bytes_max = bytes_max
+        self._changed = asyncio.Condition()
+
+    async def take(self, size_bytes: int) -> None:
+        """Raises FaceBusy."""
+        try:
+            async with asyncio.timeout(WAIT_MAX_S), self._changed:
+                await self._changed.wait_for(lambda: self._free_bytes >= size_bytes)
+                self._free_bytes -= size_bytes
+        except TimeoutError:
+            raise FaceBusy from None
+
+    async def give_back(self, size_bytes: int) -> None:
+        async with self._changed:
+            self._free_bytes += size_bytes
+            self._changed.notify_all()
+
+    def stats(self) -> dict[str, int]:
+        return {"held_bytes": self._bytes_max - self._free_bytes}
+
+
+class HttpFace:
+    """Handlers over one client per tenant."""
+
+    def __init__(self, keys: ApiKeys, clients: Clients) -> None:
+        self._keys = keys
+        self._clients = clients
+        self._held = Held(HELD_MAX_BYTES)
+
+    def app(self) -> FastAPI:
+        """No pages for people: this is for programs."""
+        app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+        app.add_exception_handler(MoonpoolError, _refuse)
+        value = "/store/values/{name:path}"
+        app.add_api_route(value, self.put, methods=["PUT"])
+        app.add_api_route(value, self.get, methods=["GET"])
+        app.add_api_route(value, self.head, methods=["HEAD"])
+        app.add_api_route(value, self.remove, methods=["DELETE"])
+        app.add_api_route("/store/values", self.names, methods=["GET"])
+        app.add_api_route("/store/stats", self.stats, methods=["GET"])
+        return app
+
+    async def put(self, request: Request, name: str, replace: bool = False) -> Response:
+        client = await self._client(request)
+        claimed = request.headers.get("content-length", "")
+        size_bytes = int(claimed) if claimed.isdecimal() else VALUE_MAX_BYTES
+        if size_bytes > VALUE_MAX_BYTES:
+            raise BodyTooLarge(VALUE_MAX_BYTES)
+        await self._held.take(size_bytes)
+        try:
+            body = await _body_of(request, size_bytes)
+            if not await client.put(name, body, replace=replace):
+                raise NameTaken(name)
+        finally:
+            await self._held.give_back(size_bytes)
+        return JSONResponse({"name": name, "size_bytes": len(body)}, status_code=201)
+
+    async def get(self, request: Request, name: str) -> Response:
+        client = await self._client(request)
+        size_bytes = await client.size(name)
+        if size_bytes is None:
+            raise NotThere(name)
+        window = read_window(request.headers.get("range"), size_bytes)
+        want_bytes = size_bytes if window is None else window[1] - window[0]
+        await self._held.take(want_bytes)
+        try:
+            if window is None:
+                value = await client.get(name)
+            else:
+                value = await client.get_range(name, window[0], want_bytes)
+        except BaseException:
+            await self._held.give_back(want_bytes)
+            raise
+        if value is None:
+            await self._held.give_back(want_bytes)
+            raise NotThere(name)
+        headers = {"content-length": str(len(value)), "accept-ranges": "bytes"}
+        if window is not None:
+            headers["content-range"] = f"bytes {window[0]}-{window[1] - 1}/{size_bytes}"
+        return StreamingResponse(
+            self._pieces(value, want_bytes),
+            status_code=200 if window is None else 206,
+            headers=headers,
+            media_type="application/octet-stream",
+        )
+
+    async def head(self, request: Request, name: str) -> Response:
+        size_bytes = await (await self._client(request)).size(name)
+        if size_bytes is None:
+            return Response(status_code=404)
+        headers = {"content-length": str(size_bytes), "accept-ranges": "bytes"}
+        return Response(headers=headers, media_type="application/octet-stream")
+
+    async def remove(self, request: Request, name: str) -> Response:
+        if not await (await self._client(request)).remove(name):
+            raise NotThere(name)
+        return Response(status_code=204)
+
+    async def names(self, request: Request, prefix: str = "", limit: int = 1000) -> Response:
+        client = await self._client(request)
+        limit = max(1, min(limit, LIST_MAX))
+        found: list[dict[str, Any]] = []
+        more = False
+        async for each in client.list_names(prefix):
+            more = len(found) == limit
+            if more:
+                break
+            found.append({"name": each.name, "size_bytes": each.size_bytes})
+        return JSONResponse({"values": found, "more": more})
+
+    async def stats(self, request: Request) -> Response:
+        """Of all nodes; of tenants, the asker's own share alone."""
+        client = await self._client(request)
+        tenant = self._keys.identify(request.headers.get("authorization"))
+        told = msgspec.to_builtins(await client.stats())
+        for node in told.values():
+            node["tenants"] = {t: s for t, s in node["tenants"].items() if t == tenant}
+        return JSONResponse(told)
+
+    async def _client(self, request: Request) -> StoreClient:
+        return await self._clients(self._keys.identify(request.headers.get("authorization")))
+
+    async def _pieces(self, value: bytes, held_bytes: int) -> AsyncIterator[memoryview]:
+        """What a slow reader takes stays in memory until it has it, or goes."""
+        try:
+            view = memoryview(value)
+            for start in range(0, len(view), PIECE_BYTES):
+                yield view[start : start + PIECE_BYTES]
+        finally:
+            await self._held.give_back(held_bytes)
+
+
+async def _body_of(request: Request, size_max_bytes: int) -> bytearray:
+    """Raises BodyTooLarge when more comes than was said."""
+    body = bytearray()
+    async for piece in request.stream():
+        if len(body) + len(piece) > size_max_bytes:
+            raise BodyTooLarge(size_max_bytes)
+        body += piece
+    return body
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    assert isinstance(error, MoonpoolError)
+    status = status_of(error)
+    headers = {"Retry-After": str(whole_seconds(error.retry_after_s))} if status == 503 else {}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    message = "internal error" if error.blame is Blame.BUG else error.message
+    body = {"error": {"code": error.code, "message": message}}
+    return JSONResponse(body, status_code=status, headers=headers)
