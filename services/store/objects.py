@@ -7,8 +7,9 @@ WRITING ends early when the writer abandons it (gone) or is out of time (DOOMED 
 locked out); VERIFYING when a checksum differs (gone); LIVE, when removed while leased, in DOOMED.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from moonpool.cache import NO_HINT, BlockHint
 from moonpool.kv import BlockKey
@@ -34,8 +35,10 @@ class Seat(StrEnum):
     NONE = "none"  # not live
 
 
-@dataclass(slots=True, eq=False)
-class StoredObject:
+class StoredObject(msgspec.Struct, eq=False, gc=False):
+    """Nothing in it can refer to another object: the collector need not look at millions of them,
+    which would hold the event loop for a tenth of a second and more."""
+
     key: BlockKey
     tenant: TenantId
     size_bytes: int

@@ -9,7 +9,7 @@ import errno
 import mmap
 import os
 import queue
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Condition
@@ -101,19 +101,30 @@ class DirectFile:
         self._syncs_begun = 0
         self._syncs_done = 0  # the last one that succeeded; <= _syncs_begun
 
-    def write(self, offset: int, view: memoryview) -> None:
-        done = 0
-        while done < view.nbytes:
-            done += os.pwrite(self._fd, view[done:], offset + done)
+    def write(self, offset: int, *views: memoryview) -> None:
+        """The views one after the other."""
+        self._move(os.pwritev, offset, views)
 
-    def read(self, offset: int, view: memoryview) -> None:
-        """EOFError when the file is shorter."""
-        done = 0
-        while done < view.nbytes:
-            got = os.preadv(self._fd, [view[done:]], offset + done)
-            if not got:
-                raise EOFError(f"the file ends before {offset + view.nbytes}")
-            done += got
+    def read(self, offset: int, *views: memoryview) -> None:
+        """Fills the views one after the other. EOFError when the file is shorter."""
+        self._move(os.preadv, offset, views)
+
+    def _move(
+        self,
+        call: Callable[[int, list[memoryview], int], int],
+        offset: int,
+        views: Sequence[memoryview],
+    ) -> None:
+        left = [view for view in views if view.nbytes]
+        while left:
+            done = call(self._fd, left, offset)
+            if not done:
+                raise EOFError(f"the file ends at {offset}, before {left[-1].nbytes} more bytes")
+            offset += done
+            while left and done >= left[0].nbytes:
+                done -= left.pop(0).nbytes
+            if done:
+                left[0] = left[0][done:]
 
     def sync(self) -> None:
         """What was written before is on the disk. Threads that ask at once share one request."""

@@ -21,8 +21,16 @@ from services.store.tiers.errors import (
     VaultReadOnly,
     VaultRefused,
 )
+from services.store.tiers.huge import HugePages
 from services.store.tiers.nvme_index import IndexFile
-from services.store.tiers.record import Facts, header_bytes, pack_header, round_up, unpack_header
+from services.store.tiers.record import (
+    PAGE_BYTES,
+    Facts,
+    header_bytes,
+    pack_header,
+    round_up,
+    unpack_header,
+)
 from services.store.tiers.vault import Item
 
 THREADS = 8
@@ -49,6 +57,7 @@ class NvmeVault:
         self._folder = folder
         self._bytes_total = round_up(bytes_total - bytes_total % 4096)
         self._arenas: Arenas | None = None
+        self._huge = HugePages()
         self._data: DirectFile | None = None
         self._index: IndexFile | None = None
         self._lock_fd = -1
@@ -74,7 +83,10 @@ class NvmeVault:
         with self._opened() as (data, index, arenas), arenas.lend() as arena:
             arena[: len(header)] = header
             room = arena[len(header) :]
-            if payload.nbytes <= room.nbytes:
+            if self._huge.ready(payload):
+                _require(not bad_chunks(payload, facts.chunk_bytes, checksums), facts)
+                self._write_in_place(data, item.place, len(header), arena, payload)
+            elif payload.nbytes <= room.nbytes:
                 copied = Copied(room[: payload.nbytes], facts.chunk_bytes)
                 copied.add(payload)
                 _require(copied.checksums() == checksums, facts)
@@ -86,10 +98,20 @@ class NvmeVault:
             index.add(item)
 
     @staticmethod
+    def _write_in_place(
+        data: DirectFile, place: int, filled: int, arena: memoryview, payload: memoryview
+    ) -> None:
+        """`arena` begins with `filled` bytes that come before the payload; the payload's last,
+        broken page goes by the arena too."""
+        whole = payload.nbytes // PAGE_BYTES * PAGE_BYTES
+        tail = _padded(arena[filled:], payload[whole:])
+        data.write(place, arena[:filled], payload[:whole], tail)
+
+    @staticmethod
     def _write_in_turns(
         data: DirectFile, place: int, filled: int, arena: memoryview, payload: memoryview
     ) -> None:
-        """`arena` begins with `filled` bytes that come before the payload."""
+        """As `_write_in_place`, everything by the arena."""
         at, done = place, 0
         while done < payload.nbytes:
             part = min(payload.nbytes - done, arena.nbytes - filled)
@@ -101,20 +123,43 @@ class NvmeVault:
         facts = item.facts
         header_size = header_bytes(facts.size_bytes, facts.chunk_bytes)
         with self._opened() as (data, _, arenas), arenas.lend() as arena:
-            part = min(header_size + round_up(facts.size_bytes), arena.nbytes)
-            data.read(item.place, arena[:part])
-            found, checksums = unpack_header(arena[:header_size])
-            if found != facts:
-                raise RecordMissing(f"another record lies where {facts.key.hex()} should")
-            copied = Copied(target, facts.chunk_bytes)
-            copied.add(arena[header_size:part])
-            while copied.done < facts.size_bytes:
-                at = header_size + copied.done
-                part = min(round_up(facts.size_bytes - copied.done), arena.nbytes)
-                data.read(item.place + at, arena[:part])
-                copied.add(arena[:part])
-        if copied.checksums() != checksums:
+            if self._huge.ready(target):
+                checksums = self._read_in_place(data, item, header_size, arena, target)
+                is_sound = not bad_chunks(target, facts.chunk_bytes, checksums)
+            else:
+                copied = Copied(target, facts.chunk_bytes)
+                checksums = self._read_in_turns(data, item, header_size, arena, copied)
+                is_sound = copied.checksums() == checksums
+        if not is_sound:
             raise RecordDamaged(f"{facts.key.hex()} is damaged on disk")
+        return checksums
+
+    @staticmethod
+    def _read_in_place(
+        data: DirectFile, item: Item, header_size: int, arena: memoryview, target: memoryview
+    ) -> bytes:
+        """One request; header and the last, broken page go by the arena."""
+        whole = target.nbytes // PAGE_BYTES * PAGE_BYTES
+        header = arena[:header_size]
+        tail = arena[header_size : header_size + round_up(target.nbytes - whole)]
+        data.read(item.place, header, target[:whole], tail)
+        checksums = _checksums_of(item, header)
+        target[whole:] = tail[: target.nbytes - whole]
+        return checksums
+
+    @staticmethod
+    def _read_in_turns(
+        data: DirectFile, item: Item, header_size: int, arena: memoryview, copied: Copied
+    ) -> bytes:
+        size_bytes = item.facts.size_bytes
+        part = min(header_size + round_up(size_bytes), arena.nbytes)
+        data.read(item.place, arena[:part])
+        checksums = _checksums_of(item, arena[:header_size])
+        copied.add(arena[header_size:part])
+        while copied.done < size_bytes:
+            part = min(round_up(size_bytes - copied.done), arena.nbytes)
+            data.read(item.place + header_size + copied.done, arena[:part])
+            copied.add(arena[:part])
         return checksums
 
     def sync(self) -> None:
@@ -180,6 +225,21 @@ def _write_padded(data: DirectFile, at: int, arena: memoryview, length: int) -> 
     arena[length:end] = bytes(end - length)
     data.write(at, arena[:end])
     return end
+
+
+def _padded(room: memoryview, part: memoryview) -> memoryview:
+    """`part` at the start of `room`, with zeros up to a whole page."""
+    end = round_up(part.nbytes)
+    room[:end] = bytes(part).ljust(end, b"\0")
+    return room[:end]
+
+
+def _checksums_of(item: Item, header: memoryview) -> bytes:
+    """Raises RecordMissing when it is another record's, RecordDamaged when it is none."""
+    found, checksums = unpack_header(header)
+    if found != item.facts:
+        raise RecordMissing(f"another record lies where {item.facts.key.hex()} should")
+    return checksums
 
 
 def _refusal(error: Exception, folder: Path) -> VaultRefused | VaultAway:
