@@ -20,8 +20,8 @@ from moonpool.messages.codec import MalformedMessage, decode, encode
 from moonpool.messages.decode import ReserveReply
 from moonpool.messages.errors import Blame, ErrorInfo, MoonpoolError
 from moonpool.messages.ids import InstanceId
-from moonpool.messages.plan import PlanReply
-from moonpool.messages.prefill import CancelRequest, SubmitReply
+from moonpool.messages.plan import PlanReply, PlanRequest
+from moonpool.messages.prefill import CancelReply, CancelRequest, SubmitReply
 from moonpool.messages.subjects import Subjects
 from moonpool.messages.tokens import TokenEvent
 from services.gateway.background import Background
@@ -31,8 +31,10 @@ from services.gateway.core.effects import (
     PREFILL,
     AskPing,
     AskPlan,
+    AskReplan,
     AskReserve,
     AskSubmit,
+    AskWithdraw,
     Door,
     Effect,
     End,
@@ -73,6 +75,11 @@ class Mesh:
         """An instance left or started anew: whoever waits for it need not wait longer."""
         for flight in list(self.flights):
             flight.gone(InstanceId(instance))
+
+    def doubted(self, instance: str) -> None:
+        """An instance drains or fell silent: prompts that wait for it may go elsewhere."""
+        for flight in list(self.flights):
+            flight.doubted(InstanceId(instance))
 
     async def ask(
         self, subject: str, message: msgspec.Struct, kind: type[M], timeout_s: float
@@ -141,6 +148,9 @@ class Flight:
     def gone(self, instance: InstanceId) -> None:
         self._report(lambda: self.life.gone(instance, self._now()))
 
+    def doubted(self, instance: InstanceId) -> None:
+        self._report(lambda: self.life.doubted(instance, self._now()))
+
     def stats(self) -> dict[str, int]:
         return {"waiting": len(self._arrived), "asking": len(self._asking)}
 
@@ -180,6 +190,10 @@ class Flight:
                     self._cancel(effect)
                 case AskPing(door, attempt):
                     self._start(self._ping(door, attempt), "ping")
+                case AskReplan(message):
+                    self._start(self._replan(message), "replan")
+                case AskWithdraw(door, attempt):
+                    self._start(self._withdraw(door, attempt), "withdraw")
                 case AskPlan() if facts.failures and facts.accepted and not effect.delay_s:
                     self._mesh.failed_over(facts.failures[-1])
                     self._todo.append(effect)
@@ -209,17 +223,33 @@ class Flight:
         if self._left_s() <= 0.0:
             self._apply(self.life.tick(started_s))
             return
-        reply: PlanReply | ErrorInfo
-        try:
-            timeout_s = min(PLAN_TIMEOUT_S, self._left_s())
-            subject = self._mesh.subjects.plan
-            reply = await self._mesh.ask(subject, effect.message, PlanReply, timeout_s)
-        except MoonpoolError as error:
-            reply = ErrorInfo(
-                "no_conductor", Blame.PEER, f"no conductor answers: {error.message}", 1.0
-            )
+        reply = await self._ask_conductor(effect.message)
         self._account.planned(self._now() - started_s)
         self._apply(self.life.planned(reply, self._now()))
+
+    async def _ask_conductor(self, message: PlanRequest) -> PlanReply | ErrorInfo:
+        try:
+            timeout_s = max(0.01, min(PLAN_TIMEOUT_S, self._left_s()))
+            return await self._mesh.ask(self._mesh.subjects.plan, message, PlanReply, timeout_s)
+        except MoonpoolError as error:
+            told = f"no conductor answers: {error.message}"
+            return ErrorInfo("no_conductor", Blame.PEER, told, 1.0)
+
+    async def _replan(self, message: PlanRequest) -> None:
+        reply, attempt = await self._ask_conductor(message), message.attempt
+        self._report(lambda: self.life.replanned(reply, attempt, self._now()))
+
+    async def _withdraw(self, door: Door, attempt: int) -> None:
+        """An answer that does not come counts as a no: then the prompt may have begun."""
+        message = CancelRequest(self.life.job.request, attempt, only_waiting=True)
+        done = False
+        try:
+            subject = self._subject(door, "cancel")
+            answer = await self._mesh.bus.request(subject, encode(message), CANCEL_TIMEOUT_S)
+            done = decode(answer, CancelReply).ended if answer else True
+        except MoonpoolError as error:
+            log.info("not withdrawn request=%s error=%s", message.request, error)
+        self._report(lambda: self.life.withdrawn(done, attempt, self._now()))
 
     async def _submit(self, effect: AskSubmit) -> None:
         subject = self._mesh.subjects.prefill(effect.instance, "submit")

@@ -119,6 +119,8 @@ class Gateway:
         """Whoever left or started anew can give no more tokens."""
         if change.kind in (ChangeKind.LEFT, ChangeKind.FORGOTTEN):
             self.mesh.gone(change.member.id)
+        elif change.kind is ChangeKind.SUSPECT or change.member.state == "draining":
+            self.mesh.doubted(change.member.id)
 
     def admit(self) -> None:
         """Raises Refused when a request that has just been counted must go again."""

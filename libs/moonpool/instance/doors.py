@@ -18,6 +18,7 @@ from moonpool.messages.errors import ErrorInfo
 from moonpool.messages.prefill import (
     LEVELS,
     WEIGHT_MAX,
+    CancelReply,
     CancelRequest,
     SubmitReply,
     SubmitRequest,
@@ -172,6 +173,8 @@ class Doors:
     async def _cancel(self, payload: bytes) -> bytes:
         request = decode(payload, CancelRequest)
         seq = self._core.find(request.request, request.attempt)
+        if request.only_waiting and (seq is None or not seq.not_begun):
+            return encode(CancelReply(ended=False))
         if seq is not None:
             now_s = self._links.ctx.clock.now()
             self._core.end(seq, None, now_s)
@@ -180,7 +183,7 @@ class Doors:
                 self._revoke(seq)
             self._prompts.drop(seq)
             self._wake.set()
-        return b""
+        return encode(CancelReply(ended=True)) if request.only_waiting else b""
 
     # -- inside -----------------------------------------------------------------------------
 

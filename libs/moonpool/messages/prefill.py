@@ -49,3 +49,10 @@ class CancelRequest(msgspec.Struct, frozen=True):
     # To a decode: nobody writes into the reserved blocks any more, so they can be freed at once.
     # The prefill says so when its last write is done; the gateway, when no prefill was ever asked.
     writer_stopped: bool = False
+    only_waiting: bool = False  # to a prefill: leave it alone when anything of it was computed
+
+
+class CancelReply(msgspec.Struct, frozen=True):
+    """Of a request with `only_waiting`; other cancels are answered with nothing."""
+
+    ended: bool  # it had not begun, and is over

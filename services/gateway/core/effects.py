@@ -30,6 +30,22 @@ class AskPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class AskReplan:
+    """Is there a better place for a prompt that waits? Answer with `Life.replanned`, while tokens
+    go on being taken."""
+
+    message: PlanRequest
+
+
+@dataclass(frozen=True, slots=True)
+class AskWithdraw:
+    """Take the prompt back if nothing of it has been computed. Answer with `Life.withdrawn`."""
+
+    door: Door
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class AskReserve:
     """Answer with `Life.reserved`."""
 
@@ -78,4 +94,6 @@ class End:
     error: ApiError | None = None  # with finish "error"
 
 
-Effect = AskPlan | AskReserve | AskSubmit | AskPing | SendCancel | Give | End
+Effect = (
+    AskPlan | AskReplan | AskWithdraw | AskReserve | AskSubmit | AskPing | SendCancel | Give | End
+)

@@ -14,18 +14,20 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from moonpool.messages.decode import ReserveReply, ReserveRequest
+from moonpool.messages.decode import ReserveReply
 from moonpool.messages.errors import Blame, ErrorInfo
 from moonpool.messages.ids import InstanceId
 from moonpool.messages.plan import Plan, PlanReply, PlanRequest
-from moonpool.messages.prefill import SubmitReply, SubmitRequest
+from moonpool.messages.prefill import SubmitReply
 from moonpool.messages.tokens import Timings, TokenEvent
 from services.gateway.core.effects import (
     DECODE,
     PREFILL,
     AskPlan,
+    AskReplan,
     AskReserve,
     AskSubmit,
+    AskWithdraw,
     Door,
     Effect,
     End,
@@ -35,12 +37,15 @@ from services.gateway.core.effects import (
 from services.gateway.core.errors import ApiError, Refused, TooLate, Unavailable, from_info
 from services.gateway.core.intake import Intake
 from services.gateway.core.job import Job, Text
+from services.gateway.core.requests import plan_request, reserve_request, submit_request
+from services.gateway.core.requeue import Requeue
 from services.gateway.core.watch import GONE, Alarm, Watch
 
 RESERVE_TTL_S = 120.0  # a reservation outlives a prefill's queue, not the request
 START_MIN_S = 0.01  # a promise that is late already: tried only where it begins at once
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 1.0  # between plans, while an answer under way finds no place
 DECODE_FAULTS = frozenset({"decode_lost", "push_failed"})  # prefill says so about the decode
+REQUEUED = "requeued"  # why an attempt ended that had only waited
 PLANS_MAX = 64  # of one request; a bound on going round in circles, never met in practice
 
 
@@ -84,6 +89,7 @@ class Life:
         self._intake = Intake()
         self._plan: Plan | None = None
         self._watch = Watch(limits.silence_s)
+        self._requeue = Requeue()
         self._touched: set[Door] = set()  # may hold something of the current attempt
         self._writing = False  # a prefill may have taken the current attempt up
         self._excluded: set[InstanceId] = set()
@@ -114,16 +120,8 @@ class Life:
             return self._submit(None, now_s)
         self.stage = Stage.RESERVE
         self._touched.add(Door(DECODE, plan.decode))
-        message = ReserveRequest(
-            request=self.job.request,
-            attempt=self.attempt,
-            tenant=self.job.tenant,
-            fingerprint=self.job.fingerprint,
-            keys=self.text.packed_keys(),
-            prompt_tokens=self.text.length,
-            max_tokens=self.text.left,
-            ttl_s=min(RESERVE_TTL_S, self.limits.deadline_s - now_s),
-        )
+        ttl_s = min(RESERVE_TTL_S, self.limits.deadline_s - now_s)
+        message = reserve_request(self.job, self.text, self.attempt, ttl_s)
         return [AskReserve(plan.decode, message)]
 
     def reserved(self, reply: ReserveReply | ErrorInfo, now_s: float) -> list[Effect]:
@@ -156,6 +154,7 @@ class Life:
             self._intake.void += 1
             return []
         self._streaming()
+        self._requeue.heard()
         if event.finish in ("error", "cancelled"):
             return self._failed(event, now_s)
         effects: list[Effect] = []
@@ -182,6 +181,38 @@ class Life:
         doors = frozenset(door for door in self._watch.doors if door.instance == instance)
         return self._move_on(doors, _lost(instance), now_s) if doors else []
 
+    def doubted(self, instance: InstanceId, now_s: float) -> list[Effect]:
+        """An instance drains or fell silent: a prompt that still waits there may go elsewhere."""
+        if self.stage is not Stage.STREAM or self._plan is None:
+            return []
+        if instance in (self._plan.prefill, self._plan.decode):
+            self._requeue.doubt(now_s)
+        return self._ask_replan(now_s)
+
+    def replanned(self, reply: PlanReply | ErrorInfo, attempt: int, now_s: float) -> list[Effect]:
+        """A plan for a prompt that waits, or none."""
+        plan = None if isinstance(reply, ErrorInfo) else reply.plan
+        if attempt != self.attempt or self.stage is not Stage.STREAM or self._plan is None:
+            return []
+        if not self._requeue.offered(plan, now_s):
+            return []
+        return [AskWithdraw(Door(PREFILL, self._plan.prefill), attempt)]
+
+    def withdrawn(self, done: bool, attempt: int, now_s: float) -> list[Effect]:
+        """Whether the prompt was taken back before anything of it was computed."""
+        plan = self._requeue.withdrawn(done) if attempt == self.attempt else None
+        if plan is None or self.stage is not Stage.STREAM:
+            return []
+        self._writing = False
+        effects = self._cancels()
+        self.facts.failures.append(REQUEUED)
+        self.facts.attempts += 1
+        self.facts.accepted -= 1
+        self.attempt += 1
+        self._intake.reset()
+        self.stage = Stage.PLAN
+        return [*effects, *self.planned(PlanReply(plan), now_s)]
+
     def tick(self, now_s: float) -> list[Effect]:
         """Time passed: call it at `wake_at_s`."""
         if self.stage is Stage.DONE:
@@ -197,13 +228,13 @@ class Life:
         if alarm is Alarm.SILENT:
             names = " and ".join(sorted(door.instance for door in doors))
             return self._move_on(doors, _silent(names), now_s)
-        return list(self._watch.pings)
+        return [*self._watch.pings, *self._ask_replan(now_s)]
 
     def wake_at_s(self, now_s: float) -> float:
         """When `tick` is to be called at the latest."""
         if self.stage is not Stage.STREAM:
             return self.limits.deadline_s
-        return min(self.limits.deadline_s, self._watch.wake_at_s(now_s))
+        return min(self.limits.deadline_s, self._requeue.due_s(), self._watch.wake_at_s(now_s))
 
     def stop(self, finish: str) -> list[Effect]:
         """We end it: a stop string matched ("stop"), or the client is gone ("cancelled")."""
@@ -216,21 +247,15 @@ class Life:
         self._plan = None
         self._writing = False
         self.facts.attempts += 1
-        message = PlanRequest(
-            request=self.job.request,
-            tenant=self.job.tenant,
-            model=self.job.model,
-            fingerprint=self.job.fingerprint,
-            keys=self.text.packed_keys(),
-            prompt_tokens=self.text.length,
-            max_tokens=self.text.left,
-            attempt=self.attempt,
-            exclude=tuple(sorted(self._excluded)),
-            slo_ttft_s=0.0 if self.text.output else self.job.promises.slo_ttft_s,
-            slo_tbt_s=self.job.promises.slo_tbt_s,
-            level=self.job.promises.level,
-        )
-        return AskPlan(message, delay_s)
+        return AskPlan(self._plan_request(self._excluded), delay_s)
+
+    def _ask_replan(self, now_s: float) -> list[Effect]:
+        if self._plan is None or not self._requeue.ask(now_s):
+            return []
+        return [AskReplan(self._plan_request(self._excluded | {self._plan.prefill}))]
+
+    def _plan_request(self, excluded: set[InstanceId]) -> PlanRequest:
+        return plan_request(self.job, self.text, self.attempt, excluded)
 
     def _submit(self, reservation: ReserveReply | None, now_s: float) -> list[Effect]:
         assert self._plan is not None
@@ -238,23 +263,15 @@ class Life:
         self._touched.add(Door(PREFILL, self._plan.prefill))
         self._writing = True
         self._watch.begin(self._plan, now_s)
-        message = SubmitRequest(
-            request=self.job.request,
-            attempt=self.attempt,
-            tenant=self.job.tenant,
-            model=self.job.model,
-            fingerprint=self.job.fingerprint,
-            root=self.job.root,
-            keys=self.text.packed_keys(),
-            tokens=self.text.tokens().tobytes(),
-            output_start=len(self.job.prompt),
-            sampling=self.job.sampling,
-            plan=self._plan,
-            reservation=reservation,
-            deadline_s=max(0.0, self.limits.deadline_s - now_s),
-            level=self.job.promises.level,
-            weight=self.job.promises.weight,
-            start_by_s=self._start_by_s(now_s),
+        self._requeue.begin(self._plan, now_s)
+        message = submit_request(
+            self.job,
+            self.text,
+            self.attempt,
+            self._plan,
+            reservation,
+            max(0.0, self.limits.deadline_s - now_s),
+            self._start_by_s(now_s),
         )
         return [AskSubmit(self._plan.prefill, message)]
 
