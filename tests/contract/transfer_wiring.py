@@ -27,7 +27,7 @@ from tests.support.certificates import certificates
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_VM = "VM_RANK" in os.environ  # in tests/rdma/vm.sh, where two adapters are, and time is slow
-ACROSS = ("rdma",) if IN_VM else ("shm", "tcp4", "tcp6")  # from process to process
+ACROSS = ("rdma",) if IN_VM else ("shm", "tcp4", "tcp6", "nics")  # from process to process
 WIRINGS = ("rdma",) if IN_VM else ("memory", *ACROSS)
 HOSTS = {
     "memory": "127.0.0.1",
@@ -35,6 +35,7 @@ HOSTS = {
     "tcp4": "127.0.0.1",
     "tcp6": "::1",
     "tls4": "127.0.0.1",
+    "nics": "127.0.0.1,127.0.0.2",  # tcp over two NICs, as far as an engine can tell
     "rdma": "127.0.0.1",
 }
 PATIENCE = 10.0 if IN_VM else 1.0  # times what a fast machine is given
@@ -42,7 +43,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def kinds(wiring: str) -> tuple[str, ...]:
-    return ("tcp",) if wiring == "tls4" else (wiring.rstrip("46"),)
+    return ("tcp",) if wiring in ("tls4", "nics") else (wiring.rstrip("46"),)
 
 
 def tls_of(wiring: str) -> TlsFiles | None:

@@ -4,7 +4,7 @@ best, and over another when that one fails."""
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,8 +44,16 @@ class SprayedPath:
     """Belongs to the loop. Jobs that it holds have it as their `carrier`: the engine tells it of
     every end before anybody else."""
 
-    def __init__(self, name: str, peer: str, lanes: Sequence[Lane], topology: Topology) -> None:
+    def __init__(
+        self,
+        name: str,
+        peer: str,
+        lanes: Sequence[Lane],
+        topology: Topology,
+        report: Callable[[Job, Exception | None, str], None],
+    ) -> None:
         self.name = name
+        self._report = report  # to the engine
         self.ways = len([lane for lane in lanes if not lane.spare])
         self._peer = peer
         self._lanes = lanes
@@ -94,8 +102,18 @@ class SprayedPath:
             self._pump()
             return True
         self._over(job)
+        if isinstance(error, PathFailed) and self._spray.hopeless(now_s):
+            self._give_up(error)
         self._pump()
         return False
+
+    def _give_up(self, error: PathFailed) -> None:
+        """The peer is not to be reached over any way: what waits need not find out one by one."""
+        for load in self._spray.drain():
+            job = load.item
+            self._over(job)
+            if job.claim():
+                self._report(job, PathFailed(error.cause), self.name)
 
     def forget(self, job: Job) -> None:
         """Nobody wants it any more, and it runs nowhere."""

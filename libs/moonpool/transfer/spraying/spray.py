@@ -19,6 +19,7 @@ T = TypeVar("T")
 SPEED_GUESS_BYTES_S = 1e9  # while nothing was learned of any way
 SLOW_SHARE = 1 / 16  # of the fastest: slower ways delay more than they carry
 TRIES_PER_WAY = 2
+HOPELESS_TRIES = 4  # of all ways together
 TRIES_MAX = 9  # over all ways: a peer that is gone is known after that many
 
 
@@ -77,19 +78,20 @@ class Spray(Generic[T]):
         way.arrived(load, now_s)
         if way.settled:
             if way.speed_bytes_s(now_s) < SLOW_SHARE * self._fastest(now_s):
-                way.leave(now_s)
+                way.leave(now_s, now_s)
             else:
                 way.rest.worked()
 
     def failed(self, load: Load[T], now_s: float, *, collateral: bool = False) -> bool:
         """Its way failed it: it waits for another, or, when `collateral` (the way was cut for
-        another slice's sake), for any. False: every way failed it often enough, it is dropped."""
+        another slice's sake), for any. False: every way failed it or others often enough, it is
+        dropped."""
         way = load.way
         self._off(load)
         if not collateral:
-            self.ways[way].leave(now_s)
+            self.ways[way].leave(now_s, load.since_s)
             load.failures[way] = load.failures.get(way, 0) + 1
-            if self._is_spent(load):
+            if self._is_spent(load) or self.hopeless(now_s):
                 return False
         self.retries += 1
         self._put_back(load, now_s)
@@ -98,6 +100,19 @@ class Spray(Generic[T]):
     def _is_spent(self, load: Load[T]) -> bool:
         tries = [load.failures.get(index, 0) for index in range(len(self.ways))]
         return min(tries) >= TRIES_PER_WAY or sum(tries) >= TRIES_MAX
+
+    def hopeless(self, now_s: float) -> bool:
+        """Whether nobody is to be reached: every way rests, and what was tried meanwhile failed."""
+        tries = [way.failures for way in self.ways if way.rest.now(now_s)]
+        return len(tries) == len(self.ways) and 0 not in tries and sum(tries) >= HOPELESS_TRIES
+
+    def drain(self) -> list[Load[T]]:
+        """All that wait; none does afterwards."""
+        found = [load for lanes in self._classes.values() for load in lanes.drain()]
+        waiting = [load for load in found if not load.dead]
+        for load in waiting:
+            self._count(load, -1)
+        return waiting
 
     def taken_back(self, load: Load[T], now_s: float) -> None:
         """It had not begun on its way, and waits again."""
@@ -118,7 +133,7 @@ class Spray(Generic[T]):
         speeds = self._speeds(now_s)
         for index, way in enumerate(self.ways):
             if way.overdue(speeds[index], now_s) and self._has_other(index, now_s):
-                way.leave(now_s)
+                way.leave(now_s, now_s)
                 late.append(index)
         return late
 

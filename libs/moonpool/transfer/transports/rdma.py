@@ -104,7 +104,9 @@ class RdmaTransport:
             where = f"{device.name} > {endpoint.address}"
             load = self._loads[pair.local]
             lanes.append(Lane(path, load, device.name, pair.remote, where, pair.spare))
-        return SprayedPath(self.name, grant.segment, lanes, self._around.topology)
+        around = self._around
+        report = around.reporter.report
+        return SprayedPath(self.name, grant.segment, lanes, around.topology, report)
 
     def _path(self, grant: RegionGrant, endpoint: Endpoint, device: Device) -> RdmaPath:
         key = (endpoint.address, grant.epoch, device.name)

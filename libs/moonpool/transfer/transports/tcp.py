@@ -90,7 +90,9 @@ class TcpTransport:
             by_link = pair.on_link and hosts[pair.remote] not in ours
             path = self._path(grant, endpoint, nic, nic.name if by_link else "")
             lanes.append(self._lane(pair, path, endpoint))
-        return SprayedPath(self.name, grant.segment, lanes, self._around.topology)
+        around = self._around
+        report = around.reporter.report
+        return SprayedPath(self.name, grant.segment, lanes, around.topology, report)
 
     def _lane(self, pair: Pair, path: TcpPath, endpoint: Endpoint) -> Lane:
         load = self._loads[pair.local]

@@ -29,6 +29,7 @@ def fits(job: Job) -> bool:
         job.slice.payload <= PAYLOAD_MAX[job.op]
         and job.priority is Priority.FOREGROUND
         and not job.checked  # the loop has better to do than to hash
+        and (job.inline or job.carrier is None)  # several NICs: it may be a piece of much
     )
 
 
@@ -135,7 +136,7 @@ class ExpressStream(Stream):
         self._loop.remove_reader(self._fd)
         self._watch_writable(False)
         self._unsent.clear()
-        self.close()
+        self._abandon()
         self._gone(self, reason)
         self.fail_all(reason)
 
