@@ -73,7 +73,10 @@ class NatsBucket:
         try:
             watcher = await store.watchall(ignore_deletes=True)
             try:
-                while (entry := await watcher.updates(ANSWER_MAX_S)) is not None:  # type: ignore[no-untyped-call]
+                while True:
+                    entry = await watcher.updates(ANSWER_MAX_S)  # type: ignore[no-untyped-call]
+                    if entry is None:
+                        break
                     found[entry.key] = entry.value or b""
             finally:
                 await watcher.stop()  # type: ignore[no-untyped-call]
