@@ -15,21 +15,23 @@ Features = Callable[[float, float], tuple[float, ...]]
 
 _RATIO_STEP_MIN = 0.05  # weight of one more sample in an actor's own ratio
 _RATIO_MAX = 1000.0
+_RATIO_DOUBT = 6.0  # samples at which an actor's own ratio counts half
 _TRUST_BEYOND = 2.0  # times the largest input seen
 _TRUST_SAMPLES = 3  # fewer say nothing
 _ACTORS_MAX = 65536
 _KINDS_MAX = 1024
 
-# seconds per prompt, per token, per token pair of attention; a small CPU-bound model. A few samples
-# replace the scale, so only the proportions matter for long.
-PREFILL_PRIOR = (2e-2, 4e-4, 4e-8)
+# seconds per prompt, per token, per token pair of attention, per cached token; a small CPU-bound
+# model. A few samples replace the scale, so only the proportions matter for long.
+PREFILL_PRIOR = (2e-2, 4e-4, 4e-8, 2e-6)
 # seconds per step, per sequence, per token of context
 STEP_PRIOR = (1e-2, 2e-3, 5e-7)
 
 
 def prefill_features(new_tokens: float, cached_tokens: float) -> tuple[float, ...]:
-    """A constant, the linear part, and causal attention of the new tokens over all before them."""
-    return (1.0, new_tokens, new_tokens * (new_tokens + 2.0 * cached_tokens))
+    """A constant, the linear part, causal attention of the new tokens over all before them, and
+    bringing in what was cached."""
+    return (1.0, new_tokens, new_tokens * (new_tokens + 2.0 * cached_tokens), cached_tokens)
 
 
 def step_features(sequences: float, context_tokens: float) -> tuple[float, ...]:
@@ -43,12 +45,15 @@ class _Kind:
     fit: RelativeLeastSquares
     seen_max: list[float] = field(default_factory=lambda: [0.0, 0.0])
     seen_min: list[float] = field(default_factory=lambda: [math.inf, math.inf])
+    actors: int = 0
+    log_ratios: float = 0.0  # sum over the actors: their mean is what the fit describes
 
 
 @dataclass(slots=True)
 class _Speed:
-    """How one actor compares to its kind."""
+    """How one actor compares to the fit of its kind."""
 
+    kind: _Kind
     log_ratio: float = 0.0
     samples: int = 0
     last_s: float = -math.inf
@@ -90,7 +95,12 @@ class Predictor:
     def ratio(self, actor: str) -> float:
         """How much slower than its kind the actor is; 1.0 while unknown."""
         speed = self._speeds.get(actor)
-        return math.exp(speed.log_ratio) if speed else 1.0
+        if speed is None:
+            return 1.0
+        # Fit and ratios could drift apart together; only differences between actors count. Few
+        # samples count little: one bad start must not keep work away, and so better samples.
+        sure = speed.samples / (speed.samples + _RATIO_DOUBT)
+        return math.exp(sure * (speed.log_ratio - speed.kind.log_ratios / speed.kind.actors))
 
     def trusted(self, kind: str, first: float, second: float = 0.0) -> bool:
         """Whether the answer rests on samples not far from these sizes."""
@@ -125,24 +135,36 @@ class Predictor:
             known.seen_min[axis] = min(known.seen_min[axis], value)
         features = self._features(first, second)
         known.fit.learn(features, seconds / ratio)
-        self._learn_ratio(actor, seconds / known.fit.predict(features), now_s)
+        self._learn_ratio(known, actor, seconds / known.fit.predict(features), now_s)
 
-    def _learn_ratio(self, actor: str, ratio: float, now_s: float) -> None:
+    def _learn_ratio(self, kind: _Kind, actor: str, ratio: float, now_s: float) -> None:
         speed = self._speeds.get(actor)
+        if speed is not None and speed.kind is not kind:  # its role or model changed
+            self._drop(actor)
+            speed = None
         if speed is None:
             if len(self._speeds) >= _ACTORS_MAX:
-                del self._speeds[next(iter(self._speeds))]
-            speed = self._speeds[actor] = _Speed()
+                self._drop(next(iter(self._speeds)))
+            speed = self._speeds[actor] = _Speed(kind, kind.log_ratios / max(1, kind.actors))
+            kind.actors += 1
+            kind.log_ratios += speed.log_ratio
         speed.samples += 1
         speed.last_s = now_s
         step = max(_RATIO_STEP_MIN, 1.0 / (2.0 + speed.samples))
         bounded = min(max(ratio, 1.0 / _RATIO_MAX), _RATIO_MAX)
-        speed.log_ratio += step * (math.log(bounded) - speed.log_ratio)
+        moved = step * (math.log(bounded) - speed.log_ratio)
+        speed.log_ratio += moved
+        kind.log_ratios += moved
+
+    def _drop(self, actor: str) -> None:
+        speed = self._speeds.pop(actor)
+        speed.kind.actors -= 1
+        speed.kind.log_ratios -= speed.log_ratio
 
     def forget(self, forgotten: Callable[[str], bool]) -> None:
         """These actors left; their successors start without an opinion."""
         for actor in [actor for actor in self._speeds if forgotten(actor)]:
-            del self._speeds[actor]
+            self._drop(actor)
 
     def stats(self) -> dict[str, int]:
         return {"kinds": len(self._kinds), "actors": len(self._speeds)}
