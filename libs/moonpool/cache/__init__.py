@@ -12,6 +12,7 @@ from moonpool.cache.admission import (
 from moonpool.cache.allocator import AllocatorStats, OffsetAllocator
 from moonpool.cache.base import NO_HINT, BlockHint, EvictionPolicy
 from moonpool.cache.fifo import FifoPolicy
+from moonpool.cache.holes import Holes
 from moonpool.cache.lru import LruPolicy
 from moonpool.cache.ours import OurPolicy
 from moonpool.cache.registry import POLICY_NAMES, make_policy
@@ -26,6 +27,7 @@ __all__ = [
     "EvictionPolicy",
     "FifoPolicy",
     "FrequencyAdmission",
+    "Holes",
     "LruPolicy",
     "OffsetAllocator",
     "OurPolicy",

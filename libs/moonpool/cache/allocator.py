@@ -6,9 +6,10 @@ pages. Finding takes O(log d), changing the list of sizes O(d) cheap moves, for 
 sizes (few, since most blocks are alike); merging takes constant time.
 """
 
-from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from moonpool.cache.holes import Holes
 
 PAGE_BYTES = 4096
 
@@ -40,11 +41,8 @@ class OffsetAllocator:
         self.bytes_used = 0  # 0 <= bytes_used <= size_bytes
         self._bytes_asked = 0  # before rounding; <= bytes_used
         self._live: dict[int, tuple[int, int]] = {}  # offset -> (rounded, asked)
-        self._size_at: dict[int, int] = {}  # hole's offset -> its size
-        self._start_of: dict[int, int] = {}  # hole's end -> its offset
-        self._holes: dict[int, dict[int, None]] = {}  # size -> offsets, the last freed is reused
-        self._sizes: list[int] = []  # keys of _holes, ascending
-        self._add_hole(0, self.size_bytes)
+        self._holes = Holes()
+        self._holes.give(0, self.size_bytes)
 
     def round_up(self, size_bytes: int) -> int:
         """What an allocation of `size_bytes` takes from the segment."""
@@ -58,14 +56,9 @@ class OffsetAllocator:
         if size_bytes < 1:
             raise ValueError(f"cannot allocate {size_bytes} bytes")
         rounded = self.round_up(size_bytes)
-        at = bisect_left(self._sizes, rounded)
-        if at == len(self._sizes):
+        offset = self._holes.take(rounded)
+        if offset is None:
             return None
-        hole_bytes = self._sizes[at]
-        offset = next(reversed(self._holes[hole_bytes]))
-        self._drop_hole(offset, hole_bytes)
-        if hole_bytes > rounded:
-            self._add_hole(offset + rounded, hole_bytes - rounded)
         self._live[offset] = (rounded, size_bytes)
         self.bytes_used += rounded
         self._bytes_asked += size_bytes
@@ -76,36 +69,27 @@ class OffsetAllocator:
         rounded, asked = self._live.pop(offset)
         self.bytes_used -= rounded
         self._bytes_asked -= asked
-        start, end = offset, offset + rounded
-        if end in self._size_at:
-            right_bytes = self._size_at[end]
-            self._drop_hole(end, right_bytes)
-            end += right_bytes
-        if start in self._start_of:
-            left = self._start_of[start]
-            self._drop_hole(left, self._size_at[left])
-            start = left
-        self._add_hole(start, end - start)
+        self._holes.give(offset, rounded)
 
     def restore(self, taken: Iterable[tuple[int, int]]) -> None:
         """Allocates (offset, size) pairs that were handed out in an earlier life, on an allocator
         that has handed out nothing yet. ValueError when they overlap or stick out."""
         if self._live:
             raise ValueError("places can be restored only before any was handed out")
-        self._drop_hole(0, self.size_bytes)
+        self._holes = Holes()
         end = 0
         for offset, asked in sorted(taken):
             rounded = self.round_up(asked)
             if offset < end or offset + rounded > self.size_bytes or asked < 1:
                 raise ValueError(f"{asked} bytes at {offset} overlap something or stick out")
             if offset > end:
-                self._add_hole(end, offset - end)
+                self._holes.give(end, offset - end)
             self._live[offset] = (rounded, asked)
             self.bytes_used += rounded
             self._bytes_asked += asked
             end = offset + rounded
         if end < self.size_bytes:
-            self._add_hole(end, self.size_bytes - end)
+            self._holes.give(end, self.size_bytes - end)
 
     def stats(self) -> AllocatorStats:
         return AllocatorStats(
@@ -113,14 +97,14 @@ class OffsetAllocator:
             bytes_used=self.bytes_used,
             bytes_padding=self.bytes_used - self._bytes_asked,
             allocations=len(self._live),
-            holes=len(self._size_at),
-            hole_max_bytes=self._sizes[-1] if self._sizes else 0,
+            holes=len(self._holes),
+            hole_max_bytes=self._holes.max_bytes,
         )
 
     def check(self) -> None:
         """Asserts that allocations and holes tile the segment and no two holes touch."""
         pieces = [(at, size, True) for at, (size, _) in self._live.items()]
-        pieces += [(at, size, False) for at, size in self._size_at.items()]
+        pieces += [(at, size, False) for at, size in self._holes.items()]
         end, was_live = 0, True
         for at, size, live in sorted(pieces):
             assert at == end, f"gap or overlap at {at}, expected {end}"
@@ -129,25 +113,4 @@ class OffsetAllocator:
         assert end == self.size_bytes, f"pieces end at {end} of {self.size_bytes}"
         assert self.bytes_used == sum(size for size, _ in self._live.values())
         assert self._bytes_asked == sum(asked for _, asked in self._live.values())
-        assert self._start_of == {at + size: at for at, size in self._size_at.items()}
-        assert self._sizes == sorted(self._holes)
-        listed = {at: size for size, offsets in self._holes.items() for at in offsets}
-        assert listed == self._size_at
-
-    def _add_hole(self, offset: int, size_bytes: int) -> None:
-        self._size_at[offset] = size_bytes
-        self._start_of[offset + size_bytes] = offset
-        offsets = self._holes.get(size_bytes)
-        if offsets is None:
-            offsets = self._holes[size_bytes] = {}
-            insort(self._sizes, size_bytes)
-        offsets[offset] = None
-
-    def _drop_hole(self, offset: int, size_bytes: int) -> None:
-        del self._size_at[offset]
-        del self._start_of[offset + size_bytes]
-        offsets = self._holes[size_bytes]
-        del offsets[offset]
-        if not offsets:
-            del self._holes[size_bytes]
-            del self._sizes[bisect_left(self._sizes, size_bytes)]
+        self._holes.check()
