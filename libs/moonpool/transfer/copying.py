@@ -28,6 +28,16 @@ _move_held = _MoveHeld(_address)
 def copy_slice(job: Job, remote_base: int, peer: str) -> Exception | None:
     """Runs a job between its local region and the peer's memory, whose region begins at
     `remote_base`. None when every byte is where it belongs."""
+    piece = job.slice
+    if len(piece.lengths) == 1 and piece.payload <= STEP_BYTES and not job.checked:
+        here = job.local.address + int(piece.local[0])
+        there = remote_base + job.remote.grant.offset + int(piece.remote[0])
+        move = _move if piece.payload >= RELEASE_BYTES else _move_held
+        if job.op is Op.READ:
+            move(here, there, piece.payload)
+        else:
+            move(there, here, piece.payload)
+        return None
     steps = copy_steps(job, remote_base, peer)
     while True:
         try:
@@ -55,7 +65,8 @@ def copy_ranges(
     job: Job, target: list[int], source: list[int], lengths: list[int]
 ) -> Generator[None, None, bool]:
     """Copies from address to address. False when the job was stopped on the way."""
-    held = 0  # bytes since the GIL was last given back
+    if max(lengths) < RELEASE_BYTES:
+        return (yield from _copy_small(job, target, source, lengths))
     copied = 0  # since the last rest
     for to, origin, length in zip(target, source, lengths, strict=True):
         at = 0
@@ -63,15 +74,27 @@ def copy_ranges(
             if copied >= STEP_BYTES:
                 yield
                 copied = 0
+            if job.stopped is not None:
+                return False
             step = min(length - at, STEP_BYTES)
-            if step >= RELEASE_BYTES or held >= HOLD_BYTES:
-                if job.stopped is not None:
-                    return False
-                _move(to + at, origin + at, step)
-                held = 0
-            else:
-                _move_held(to + at, origin + at, step)
-                held += step
+            _move(to + at, origin + at, step)
             at += step
             copied += step
+    return True
+
+
+def _copy_small(
+    job: Job, target: list[int], source: list[int], lengths: list[int]
+) -> Generator[None, None, bool]:
+    """The same for ranges that are too small to give the GIL back for each."""
+    at_once = max(1, HOLD_BYTES // max(lengths))
+    for start in range(0, len(lengths), at_once):
+        if start:
+            yield
+        if job.stopped is not None:
+            return False
+        _move(target[start], source[start], lengths[start])  # gives it back
+        part = slice(start + 1, start + at_once)
+        for to, origin, length in zip(target[part], source[part], lengths[part], strict=True):
+            _move_held(to, origin, length)
     return True

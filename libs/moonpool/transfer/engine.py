@@ -242,15 +242,16 @@ class TransferEngine:
         if deadline_s <= 0:
             raise BadTransfer(f"deadline_s {deadline_s} must be positive")
         batch = TransferBatch(self._loop, len(requests), deadline_s, self._stop)
-        jobs = list(self._plan(batch, requests, priority, time.monotonic() + deadline_s))
+        jobs = self._plan(batch, requests, priority, time.monotonic() + deadline_s)
         if len(self._jobs) + len(jobs) > JOBS_MAX:
             raise TransferBusy(f"{len(self._jobs)} slices wait already", retry_after_s=0.1)
-        small = sum(job.slice.payload for job in jobs) <= INLINE_BYTES
+        small = len(jobs) <= INLINE_RANGES and sum(j.slice.payload for j in jobs) <= INLINE_BYTES
+        checked = self._checksum if checksum is None else checksum
         batch.begin(jobs)
         self._jobs.update(jobs)
         for job in jobs:
             job.inline = small and len(job.slice.lengths) <= INLINE_RANGES
-            job.checked = self._checksum if checksum is None else checksum
+            job.checked = checked
             self._start(job)
         batch.arm()
         return batch
@@ -261,14 +262,16 @@ class TransferEngine:
         requests: Sequence[TransferRequest],
         priority: Priority,
         expires_s: float,
-    ) -> Iterator[Job]:
+    ) -> list[Job]:
+        jobs = []
         for op, local, remote, indices in groups(requests):
             if local.table is not self._table or remote.opener is not self._table:
                 raise BadTransfer("local and remote must come from this transfer engine")
             check_pair(op, local, remote)
             for piece in pieces(requests, local.length, remote, indices):
                 mine = indices[piece.first : piece.last]
-                yield Job(batch, op, local, remote, piece, mine, priority, expires_s)
+                jobs.append(Job(batch, op, local, remote, piece, mine, priority, expires_s))
+        return jobs
 
     def _start(self, job: Job) -> None:
         try:

@@ -1,6 +1,6 @@
 """From requests to slices: groups of one operation between one pair of regions, checked and cut."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -8,28 +8,37 @@ from moonpool.transfer.base import Op, TransferRequest
 from moonpool.transfer.errors import BadTransfer, RegionClosed
 from moonpool.transfer.regions import LocalRegion
 from moonpool.transfer.remote import OpenedGrant
-from moonpool.transfer.slices import Slice, cut, one
+from moonpool.transfer.slices import FEW, Slice, cut, cut_few, one
 from moonpool.transfer.spraying.sizes import SLICE_BYTES_MAX, SLICE_BYTES_MIN, slice_bytes
 from moonpool.transfer.wire import RANGES_MAX, refused
 
 Group = tuple[Op, LocalRegion, OpenedGrant, Sequence[int]]
 
 
-def groups(requests: Sequence[TransferRequest]) -> Iterator[Group]:
+def groups(requests: Sequence[TransferRequest]) -> list[Group]:
     """Requests by operation and pair of regions. Raises BadTransfer on foreign regions."""
-    groups: dict[tuple[Op, int, int], list[int]] = {}
+    if not requests:
+        return []
+    first = requests[0]
+    op, local, remote = first.op, first.local, first.remote
+    for r in requests:
+        if r.op is not op or r.local is not local or r.remote is not remote:
+            return _sorted(requests)
+    return [_group(first, range(len(requests)))]
+
+
+def _sorted(requests: Sequence[TransferRequest]) -> list[Group]:
+    found: dict[tuple[Op, int, int], list[int]] = {}
     for index, r in enumerate(requests):
-        key = (r.op, id(r.local), id(r.remote))
-        if key in groups:
-            groups[key].append(index)
-        else:
-            groups[key] = [index]
-    for indices in groups.values():
-        head = requests[indices[0]]
-        local, remote = head.local, head.remote
-        if not isinstance(local, LocalRegion) or not isinstance(remote, OpenedGrant):
-            raise BadTransfer("local and remote must come from this transfer engine")
-        yield head.op, local, remote, indices
+        found.setdefault((r.op, id(r.local), id(r.remote)), []).append(index)
+    return [_group(requests[indices[0]], indices) for indices in found.values()]
+
+
+def _group(head: TransferRequest, indices: Sequence[int]) -> Group:
+    local, remote = head.local, head.remote
+    if not isinstance(local, LocalRegion) or not isinstance(remote, OpenedGrant):
+        raise BadTransfer("local and remote must come from this transfer engine")
+    return head.op, local, remote, indices
 
 
 def check_pair(op: Op, local: LocalRegion, remote: OpenedGrant) -> None:
@@ -55,6 +64,15 @@ def pieces(
                     raise _outside(end)
             return [one(r.local_offset, r.remote_offset, r.length)]
     mine = requests if len(indices) == len(requests) else [requests[i] for i in indices]
+    if len(mine) <= FEW and remote.ways == 1:
+        for r in mine:
+            if r.length < 1:
+                raise _empty()
+            for offset, end in ((r.local_offset, local_end), (r.remote_offset, remote_end)):
+                if not 0 <= offset <= end - r.length:
+                    raise _outside(end)
+        ranges = [(r.local_offset, r.remote_offset, r.length) for r in mine]
+        return cut_few(ranges, slice_bytes=SLICE_BYTES_MAX)
     try:
         lo = np.array([r.local_offset for r in mine], np.int64)
         ro = np.array([r.remote_offset for r in mine], np.int64)
@@ -62,12 +80,16 @@ def pieces(
     except OverflowError as error:
         raise BadTransfer("an offset or a length is beyond 63 bits") from error
     if int(ln.min()) < 1:
-        raise BadTransfer("a request must have a length of at least one byte")
+        raise _empty()
     for offsets, end in ((lo, local_end), (ro, remote_end)):
         if int(offsets.min()) < 0 or bool((offsets > end - ln).any()):
             raise _outside(end)
     size = slice_bytes(int(ln.sum()), remote.ways)
     return cut(lo, ro, ln, slice_bytes=size, ranges_max=RANGES_MAX)
+
+
+def _empty() -> BadTransfer:
+    return BadTransfer("a request must have a length of at least one byte")
 
 
 def _outside(end: int) -> BadTransfer:

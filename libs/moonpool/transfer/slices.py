@@ -14,7 +14,10 @@ Ints = npt.NDArray[np.int64]
 Column = Ints | list[int]  # a list where there are so few that an array would only cost
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+FEW = 32  # requests that are cut faster one by one than in columns
+
+
+@dataclass(slots=True, eq=False)  # never changed; to freeze it would double the price of making it
 class Slice:
     """Ranges of one operation between one local region and one grant."""
 
@@ -41,6 +44,33 @@ def plain(column: Column) -> list[int]:
 def one(local: int, remote: int, length: int) -> Slice:
     """A single request that fits one slice."""
     return Slice([local], [remote], [length], length, 0, 1)
+
+
+def cut_few(ranges: list[tuple[int, int, int]], *, slice_bytes: int) -> list[Slice]:
+    """What `cut` does, for at most `FEW` requests: (local, remote, length) each."""
+    out: list[Slice] = []
+    local: list[int] = []
+    remote: list[int] = []
+    lengths: list[int] = []
+    payload, first, index = 0, 0, -1
+    for index, (here, there, length) in enumerate(ranges):
+        at = 0
+        while at < length:
+            step = min(length - at, slice_bytes)
+            if payload + step > slice_bytes:
+                out.append(Slice(local, remote, lengths, payload, first, index + (at > 0)))
+                local, remote, lengths = [], [], []
+                payload, first = 0, index
+            if lengths and local[-1] + lengths[-1] == here and remote[-1] + lengths[-1] == there:
+                lengths[-1] += step
+            else:
+                local.append(here)
+                remote.append(there)
+                lengths.append(step)
+            payload += step
+            at, here, there = at + step, here + step, there + step
+    out.append(Slice(local, remote, lengths, payload, first, index + 1))
+    return out
 
 
 def cut(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moonpool.transfer.slices import Slice, cut
+from moonpool.transfer.slices import FEW, Slice, cut, cut_few, plain
 
 
 def arrays(*requests: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -19,7 +19,7 @@ def moves(slices: list[Slice]) -> set[tuple[int, int]]:
         (lo + i, ro + i)
         for piece in slices
         for lo, ro, ln in zip(
-            piece.local.tolist(), piece.remote.tolist(), piece.lengths.tolist(), strict=True
+            plain(piece.local), plain(piece.remote), plain(piece.lengths), strict=True
         )
         for i in range(ln)
     }
@@ -38,14 +38,22 @@ def test_slices_hold_every_byte_once_within_limits(
     requests: list[tuple[int, int, int]], slice_bytes: int, ranges_max: int
 ) -> None:
     columns = arrays(*requests)
+    few = cut_few(requests, slice_bytes=slice_bytes)
+    _hold_every_byte_once(few, requests, slice_bytes, ranges_max=FEW)
     slices = cut(*columns, slice_bytes=slice_bytes, ranges_max=ranges_max)
+    _hold_every_byte_once(slices, requests, slice_bytes, ranges_max)
+
+
+def _hold_every_byte_once(
+    slices: list[Slice], requests: list[tuple[int, int, int]], slice_bytes: int, ranges_max: int
+) -> None:
     total = sum(length for _, _, length in requests)
     assert sum(piece.payload for piece in slices) == total
     assert moves(slices) == {(lo + i, ro + i) for lo, ro, ln in requests for i in range(ln)}
     for piece in slices:
-        assert 0 < piece.payload == int(piece.lengths.sum()) <= slice_bytes
+        assert 0 < piece.payload == sum(plain(piece.lengths)) <= slice_bytes
         assert 0 < len(piece.lengths) <= ranges_max
-        assert int(piece.lengths.min()) > 0
+        assert min(plain(piece.lengths)) > 0
         _requests_are_named(piece, requests)
 
 
@@ -59,16 +67,23 @@ def _requests_are_named(piece: Slice, requests: list[tuple[int, int, int]]) -> N
 
 
 def test_neighbours_on_both_sides_become_one_range() -> None:
-    (piece,) = cut(*arrays((0, 50, 10), (10, 60, 10), (20, 70, 5)), slice_bytes=99, ranges_max=9)
-    assert piece.local.tolist() == [0]
-    assert piece.remote.tolist() == [50]
-    assert piece.lengths.tolist() == [25]
-    assert (piece.first, piece.last) == (0, 3)
+    requests = [(0, 50, 10), (10, 60, 10), (20, 70, 5)]
+    for slices in (
+        cut(*arrays(*requests), slice_bytes=99, ranges_max=9),
+        cut_few(requests, slice_bytes=99),
+    ):
+        (piece,) = slices
+        assert plain(piece.local) == [0]
+        assert plain(piece.remote) == [50]
+        assert plain(piece.lengths) == [25]
+        assert (piece.first, piece.last) == (0, 3)
 
 
 @pytest.mark.parametrize("second", [(10, 70, 10), (20, 60, 10), (0, 50, 10)])
 def test_neighbours_on_one_side_only_stay_apart(second: tuple[int, int, int]) -> None:
     (piece,) = cut(*arrays((0, 50, 10), second), slice_bytes=99, ranges_max=9)
+    assert len(piece.lengths) == 2
+    (piece,) = cut_few([(0, 50, 10), second], slice_bytes=99)
     assert len(piece.lengths) == 2
 
 
