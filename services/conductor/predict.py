@@ -15,7 +15,8 @@ Features = Callable[[float, float], tuple[float, ...]]
 
 _RATIO_STEP_MIN = 0.05  # weight of one more sample in an actor's own ratio
 _RATIO_MAX = 1000.0
-_RATIO_DOUBT = 6.0  # samples at which an actor's own ratio counts half
+_RATIO_SAMPLES = 24  # of a kind, before its actors are told apart
+_RATIO_DOUBT = 2.0  # samples at which an actor's own ratio counts half
 _TRUST_BEYOND = 2.0  # times the largest input seen
 _TRUST_SAMPLES = 3  # fewer say nothing
 _ACTORS_MAX = 65536
@@ -46,7 +47,12 @@ class _Kind:
     seen_max: list[float] = field(default_factory=lambda: [0.0, 0.0])
     seen_min: list[float] = field(default_factory=lambda: [math.inf, math.inf])
     actors: int = 0
-    log_ratios: float = 0.0  # sum over the actors: their mean is what the fit describes
+    log_ratios: float = 0.0  # sum over the actors
+
+    @property
+    def typical(self) -> float:
+        """Mean log ratio: how the fit itself is off just now, until it has followed."""
+        return self.log_ratios / self.actors if self.actors else 0.0
 
 
 @dataclass(slots=True)
@@ -75,7 +81,7 @@ class Predictor:
 
     def seconds(self, kind: str, actor: str, first: float, second: float = 0.0) -> float:
         """Predicted seconds (sizes: tokens new and cached; sequences and context; bytes)."""
-        return self.base(kind, first, second) * self.ratio(actor)
+        return self.base(kind, first, second) * self.ratio(kind, actor)
 
     def base(self, kind: str, first: float, second: float = 0.0) -> float:
         """As `seconds`, for the typical actor of the kind."""
@@ -92,15 +98,16 @@ class Predictor:
             seconds *= self._by_prior(kind, features) / self._by_prior(kind, at)
         return seconds
 
-    def ratio(self, actor: str) -> float:
-        """How much slower than its kind the actor is; 1.0 while unknown."""
+    def ratio(self, kind: str, actor: str) -> float:
+        """What `base` must be multiplied with for this actor; for one unknown, what holds for the
+        typical one."""
         speed = self._speeds.get(actor)
         if speed is None:
-            return 1.0
-        # Fit and ratios could drift apart together; only differences between actors count. Few
-        # samples count little: one bad start must not keep work away, and so better samples.
+            known = self._kinds.get(kind)
+            return math.exp(known.typical) if known else 1.0
+        # Few samples count little: one bad start must not keep work away, and so better samples.
         sure = speed.samples / (speed.samples + _RATIO_DOUBT)
-        return math.exp(sure * (speed.log_ratio - speed.kind.log_ratios / speed.kind.actors))
+        return math.exp(speed.kind.typical + sure * (speed.log_ratio - speed.kind.typical))
 
     def trusted(self, kind: str, first: float, second: float = 0.0) -> bool:
         """Whether the answer rests on samples not far from these sizes."""
@@ -129,7 +136,9 @@ class Predictor:
             known = self._kinds[kind] = _Kind(RelativeLeastSquares(self._prior_of(kind)))
         if known.fit.samples:
             self.errors.note(self.seconds(kind, actor, first, second), seconds)
-        ratio = self.ratio(actor)
+        # The fit describes the typical actor. Were it given what the actor's whole ratio leaves,
+        # both could drift apart together.
+        ratio = self.ratio(kind, actor) / math.exp(known.typical)
         for axis, value in enumerate((first, second)):
             known.seen_max[axis] = max(known.seen_max[axis], value)
             known.seen_min[axis] = min(known.seen_min[axis], value)
@@ -145,13 +154,15 @@ class Predictor:
         if speed is None:
             if len(self._speeds) >= _ACTORS_MAX:
                 self._drop(next(iter(self._speeds)))
-            speed = self._speeds[actor] = _Speed(kind, kind.log_ratios / max(1, kind.actors))
+            speed = self._speeds[actor] = _Speed(kind, kind.typical)
             kind.actors += 1
             kind.log_ratios += speed.log_ratio
-        speed.samples += 1
         speed.last_s = now_s
-        step = max(_RATIO_STEP_MIN, 1.0 / (2.0 + speed.samples))
         bounded = min(max(ratio, 1.0 / _RATIO_MAX), _RATIO_MAX)
+        if kind.fit.samples < _RATIO_SAMPLES:  # the fit itself still moves
+            return
+        speed.samples += 1
+        step = max(_RATIO_STEP_MIN, 1.0 / (2.0 + speed.samples))
         moved = step * (math.log(bounded) - speed.log_ratio)
         speed.log_ratio += moved
         kind.log_ratios += moved

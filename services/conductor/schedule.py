@@ -46,16 +46,16 @@ class Scheduler:
             bit = know.holdings.bit(OwnerId(member.id), "hbm")
             have = lengths.get(bit, 0)
             waits_s = 0.0
-            if member.role != "decode":
+            if member.duty != "decode":
                 backlog = know.backlogs.of(member, know.prefill)
                 waiting = Waiting(member.id, backlog, know.picks, now_s)
                 waits_s = waiting.total_s()
                 if member.load and member.load.blocks_total >= demand.blocks:
-                    ratio = know.prefill.ratio(member.id)
+                    ratio = know.prefill.ratio(member.kind, member.id)
                     candidates.append(Candidate(member, bit, have, waits_s, ratio, waiting))
                 elif member.load:
                     outlook.too_small.append(member)
-            if member.role != "prefill":
+            if member.duty != "prefill":
                 option = decode_option(member, demand, have, waits_s, know.steps, know.picks)
                 if option:
                     outlook.decodes.append(option)
