@@ -15,6 +15,7 @@ import pytest
 
 from moonpool.transfer import GrantRefused, PeerLost, TransferEngine
 from moonpool.transfer.transports import rdma_link
+from moonpool.transfer.transports.rdma_device import Device
 from moonpool.transfer.transports.rdma_flight import Flight
 from moonpool.transfer.transports.rdma_wire import Granted
 from tests.contract.transfer_wiring import Pair, array, fill, make_pair, read, start_engine, write
@@ -338,3 +339,59 @@ async def test_a_region_may_be_unregistered_while_a_peer_reads_it(pair: Pair) ->
     await batch.settled()
     error = batch.error(0)
     assert isinstance(error, GrantRefused) or (error is None and array(near).all())
+
+
+# Several adapters to one peer.
+
+
+@contextlib.asynccontextmanager
+async def two_adapters(folder: Path) -> AsyncIterator[tuple[TransferEngine, TransferEngine]]:
+    """Crossed, so that each pair is the two ends of the wire."""
+    near = await start("near", folder, "rxe0,rxe1", ("rdma",))
+    far = await start("far", folder, "rxe1,rxe0", ("rdma",))
+    try:
+        yield near, far
+    finally:
+        await near.close()
+        await far.close()
+
+
+async def test_two_adapters_share_the_bytes(tmp_path: Path) -> None:
+    size = 8 * MIB
+    async with two_adapters(tmp_path) as (near, far):
+        local, theirs = near.allocate(size), far.allocate(size)
+        sent = fill(theirs, 11)
+        remote = near.open(theirs.grant("rw"))
+        for _ in range(3):
+            await near.submit([read(local, remote, size)], deadline_s=60.0)
+        assert np.array_equal(array(local), sent)
+        again = fill(local, 12)
+        await near.submit([write(local, remote, size)], deadline_s=60.0)
+        assert np.array_equal(array(theirs), again)
+        stats = near.stats()
+        assert min(stats["rdma.nic.rxe0.bytes"], stats["rdma.nic.rxe1.bytes"]) > 0.2 * 4 * size
+
+
+async def test_one_adapter_carries_what_the_other_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 8 * MIB
+    async with two_adapters(tmp_path) as (near, far):
+        dead, really = adapters(near)[0], Device.active.fget
+        assert really is not None
+        up = property(lambda self: self is not dead and really(self))
+        monkeypatch.setattr(Device, "active", up)
+        local, theirs = near.allocate(size), far.allocate(size)
+        sent = fill(theirs, 13)
+        remote = near.open(theirs.grant("r"))
+        await near.submit([read(local, remote, size)], deadline_s=60.0)
+        assert np.array_equal(array(local), sent)
+        assert near.stats()["rdma.nic.rxe0.bytes"] == 0
+        assert near.stats()["rdma.nic.rxe0.rests"] > 0
+        monkeypatch.undo()
+
+        async def both() -> bool:
+            await near.submit([read(local, remote, size)], deadline_s=60.0)
+            return near.stats()["rdma.nic.rxe0.bytes"] > 0
+
+        await until(both, deadline_s=60.0)
