@@ -92,12 +92,14 @@ async def peek_all(
     ]
 
 
-def manifest_of(entries: Sequence[Entry]) -> Manifest | None:
-    """The first one that can be understood."""
+def manifests_of(entries: Sequence[Entry]) -> list[Manifest]:
+    """Those that can be understood, in order."""
+    found: list[Manifest] = []
     for entry in entries:
         try:
-            if (found := entry.manifest()) is not None:
-                return found
+            manifest = entry.manifest()
         except MoonpoolError:
             continue
-    return None
+        if manifest is not None:
+            found.append(manifest)
+    return found

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from moonpool.client.base import PIN_KINDS
-from moonpool.client.entries import Entry, manifest_of, peek_all
+from moonpool.client.entries import Entry, manifests_of, peek_all
 from moonpool.client.kit import Kit
 from moonpool.client.manifest import Manifest
 from moonpool.client.parts import missing_parts
@@ -21,7 +21,7 @@ KEYS_MAX = 4096  # per message that only names keys
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A name, and what nodes have under its key."""
+    """A name, and what nodes have under its key: the home's word first, which is what counts."""
 
     name: str
     key: BlockKey
@@ -29,7 +29,8 @@ class Found:
 
     @property
     def manifest(self) -> Manifest | None:
-        return manifest_of(self.entries)
+        """None when the value lies whole under its name."""
+        return next(iter(manifests_of(self.entries[:1])), None)
 
     @property
     def nodes(self) -> list[str]:
@@ -54,7 +55,15 @@ class Keeper:
                 dim, await peek_all(self._kit, [keys[i] for i in dim]), strict=True
             ):
                 found[i] = entries
-        return [Found(*each) for each in zip(names, keys, found, strict=True)]
+        return [
+            Found(name, key, self._by_rank(key, entries))
+            for name, key, entries in zip(names, keys, found, strict=True)
+        ]
+
+    def _by_rank(self, key: BlockKey, entries: list[Entry]) -> list[Entry]:
+        homes = self._kit.mesh.homes(key)
+        ranks = {node: rank for rank, node in enumerate(homes)}
+        return sorted(entries, key=lambda entry: ranks.get(entry.node, len(homes)))
 
     async def exist(self, names: Sequence[str]) -> dict[str, bool]:
         async def is_there(found: Found) -> bool:
@@ -94,12 +103,11 @@ class Keeper:
         """Entries and all stripes. Whether each was there; pinned hard it stays, all of it. All
         nodes hear of it: one may have copies in a tier that it cannot look into yet."""
         found = await self.find(names)
-        keys = [each.key for each in found]
-        gone = await self._remove({node: keys for node in self._kit.mesh.readable()})
+        own = [each.key for each in found]
+        gone = await self._remove(dict.fromkeys(self._kit.mesh.readable(), own))
         parts: dict[str, list[BlockKey]] = defaultdict(list)
         for each in found:
-            manifest = each.manifest
-            if manifest is not None and each.key in gone:
+            for manifest in manifests_of(each.entries) if each.key in gone else ():
                 for node, keys in manifest.by_node(each.key).items():
                     parts[node] += keys
         await self._remove({n: k for n, k in parts.items() if n in self._kit.mesh.readable()})

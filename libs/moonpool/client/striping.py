@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moonpool.client.base import Place
-from moonpool.client.entries import Entry, manifest_of, peek
+from moonpool.client.entries import Entry, manifests_of, peek
 from moonpool.client.errors import NoSpace, PutFailed, ValueTooLarge
 from moonpool.client.kit import Kit
 from moonpool.client.manifest import Manifest, new_manifest, pack
@@ -112,8 +112,7 @@ async def publish(
         item = whole_item(value.key, data, replace=takes, expected=expected)
         (outcome,) = await put_small(kit, home, [item])
         if outcome == "committed":
-            gone = [m for m in (manifest_of([e]) for e in olds) if m is not None]
-            await erase_parts(kit, [(value.key, each) for each in gone])
+            await erase_parts(kit, [(value.key, each) for each in manifests_of(olds)])
             await _beside(kit, value, data, homes[1 : value.replicas])
             return True
         if outcome not in ("exists", "changed", "busy") or not replaces:

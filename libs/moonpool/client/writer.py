@@ -10,7 +10,7 @@ from moonpool.bus import NoResponder
 from moonpool.client.base import VALUE_MAX_BYTES, Place, Value
 from moonpool.client.blocks import KEYS_MAX
 from moonpool.client.borrowing import lent
-from moonpool.client.entries import Entry, manifest_of, peek_all
+from moonpool.client.entries import Entry, manifests_of, peek_all
 from moonpool.client.errors import NoNodes, ValueTooLarge
 from moonpool.client.kit import Kit
 from moonpool.client.objects import Source, put_large, put_small, whole_item
@@ -126,7 +126,7 @@ class Writer:
         )
         for part in parts:
             out |= part
-        done = [item for item in [*small, *whole] if out[item.name] is True and olds[item.key]]
+        done = [item for item in items if out[item.name] is True and olds[item.key]]
         await self._clear(done, olds, replicas)
         return out
 
@@ -241,9 +241,7 @@ class Writer:
             for entry in olds[item.key]:
                 if entry.node not in kept:
                     by_node[entry.node].append(item.key)
-            manifest = manifest_of(olds[item.key])
-            if manifest is not None:
-                manifests.append((item.key, manifest))
+            manifests += [(item.key, manifest) for manifest in manifests_of(olds[item.key])]
         await asyncio.gather(
             erase_parts(self._kit, manifests),
             *(erase(self._kit, node, keys) for node, keys in by_node.items()),
