@@ -2,7 +2,7 @@
 that is mended is used again. Real network namespaces, real interfaces."""
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +77,7 @@ class Pair:
         await self.engine.submit([read(self.local, self.remote, SIZE)], deadline_s=20.0)
         assert np.array_equal(array(self.local), sent)
 
-    async def with_trouble_on_the_way(self, trouble, seed: int) -> None:  # type: ignore[no-untyped-def]
+    async def with_trouble_on_the_way(self, trouble: Callable[[], None], seed: int) -> None:
         """As `both_ways`, and `trouble()` comes when a quarter has been written."""
         sent = fill(self.local, seed)
         before = sum(self.told(wire) for wire in range(WIRES))

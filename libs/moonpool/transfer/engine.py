@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path as FilePath
 from typing import Self
@@ -33,23 +33,13 @@ from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls, TlsFiles
 from moonpool.transfer.topology import Topology, discover
 from moonpool.transfer.transports.base import Path, Surroundings, Transport, TransportUnavailable
-from moonpool.transfer.transports.memory import MemoryTransport
-from moonpool.transfer.transports.rdma import RdmaTransport
-from moonpool.transfer.transports.shm import ShmTransport
-from moonpool.transfer.transports.tcp import TcpTransport
+from moonpool.transfer.transports.kinds import KINDS, ONE_SIDED
 from moonpool.transfer.wire import refused
 
 INLINE_BYTES = 1 << 20  # a batch up to this size is copied at once: a thread would cost more
 INLINE_RANGES = 64
 JOBS_MAX = 65_536  # slices under way in one engine
 TRIES_PER_PATH = 2
-ONE_SIDED = {"rdma"}  # the owner's processor never sees the bytes, so it vouches for none
-KINDS: dict[str, Callable[[Surroundings], Transport]] = {
-    "memory": MemoryTransport,
-    "shm": ShmTransport,
-    "rdma": RdmaTransport,
-    "tcp": TcpTransport,
-}
 
 
 class TransferEngine:
