@@ -68,9 +68,10 @@ class Rules:
                 await self._clock.sleep(RETRY_S)
 
     async def wait_saved(self, wait_s: float) -> bool:
-        """Whether every hard pin made until now is written down within the time."""
+        """Whether every hard pin made until now is written down within the time; nobody waits for
+        a server that is known to be away."""
         self._collect()
-        return await self._wait(self._saved, wait_s)
+        return self._saved.is_set() if not self._well else await self._wait(self._saved, wait_s)
 
     def stats(self) -> dict[str, int]:
         return {"pins_unsaved": len(self._unsaved), "rules_malformed": self.malformed}
