@@ -24,7 +24,7 @@ from moonpool.transfer.base import (
     TransferRequest,
 )
 
-INLINE_BYTES = 256 << 10  # verified at once: a thread costs more
+INLINE_BYTES = 1 << 20  # verified at once: a thread costs more
 CERTAIN_SHARE = 0.25  # of a lease: with so much left, clocks that run a little apart do not matter
 
 

@@ -1,6 +1,5 @@
 """Reading values: a name's home first, then whoever has it; verified, and only then believed."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -17,6 +16,7 @@ from moonpool.client.kit import Kit
 from moonpool.client.manifest import Manifest
 from moonpool.client.parts import PartsLost, erase_parts, read_parts
 from moonpool.client.spans import Span, range_of
+from moonpool.client.together import all_of
 from moonpool.kv import BlockKey
 from moonpool.kv.named import TRAILER_BYTES
 from moonpool.messages import MoonpoolError
@@ -85,7 +85,7 @@ class Reader:
             at = [i for i, read in enumerate(out) if read.manifest is not None]
             if not at:
                 return out
-            done = await asyncio.gather(*(self._from_parts(wants[i], out[i]) for i in at))
+            done = await all_of([self._from_parts(wants[i], out[i]) for i in at])
             again = [i for i, read in zip(at, done, strict=True) if read is None]
             for i, read in zip(at, done, strict=True):
                 if read is not None:
@@ -119,8 +119,12 @@ class Reader:
         out = await self._from_nodes(dict(enumerate(homes)), wants)
         reads = [out[i] for i in range(len(wants))]
         left = [i for i, read in enumerate(reads) if not read.is_settled]
-        others = [n for n in self._kit.mesh.readable() if any(homes[i] != n for i in left)]
-        if not left or not others:
+        others = (
+            [n for n in self._kit.mesh.readable() if any(homes[i] != n for i in left)]
+            if left
+            else []
+        )
+        if not others:
             return [_without_dead(read) for read in reads]
         try:
             found = await peek_all(self._kit, [wants[i].key for i in left], others)
@@ -148,8 +152,8 @@ class Reader:
             for node, some in by_node.items()
             for start in range(0, len(some), KEYS_MAX)
         ]
-        reads = await asyncio.gather(
-            *(self._from_node(node, [wants[i] for i in part]) for node, part in parts)
+        reads = await all_of(
+            [self._from_node(node, [wants[i] for i in part]) for node, part in parts]
         )
         return {
             i: read

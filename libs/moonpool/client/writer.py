@@ -17,6 +17,7 @@ from moonpool.client.objects import Source, put_large, put_small, whole_item
 from moonpool.client.outcomes import Outcome, outcome_error
 from moonpool.client.parts import erase, erase_parts
 from moonpool.client.striping import Large, put_striped
+from moonpool.client.together import all_of
 from moonpool.kv import BlockKey
 from moonpool.kv.named import Kind, named_size, tail_of
 from moonpool.messages import CallerError, MoonpoolError
@@ -119,15 +120,18 @@ class Writer:
         others = [item for item in items if item.object_bytes > INLINE_MAX_BYTES]
         whole = [item for item in others if await self._lies_whole(item, replicas)]
         striped = [item for item in others if item not in whole]
-        parts = await asyncio.gather(
-            self._put_small(small, replaces, replicas),
-            self._put_whole(whole, replaces),
-            self._put_striped(striped, olds, replaces, replicas),
-        )
-        for part in parts:
+        work: list[Awaitable[dict[str, Result]]] = []
+        if small:
+            work.append(self._put_small(small, replaces, replicas))
+        if whole:
+            work.append(self._put_whole(whole, replaces))
+        if striped:
+            work.append(self._put_striped(striped, olds, replaces, replicas))
+        for part in await all_of(work):
             out |= part
         done = [item for item in items if out[item.name] is True and olds[item.key]]
-        await self._clear(done, olds, replicas)
+        if done:
+            await self._clear(done, olds, replicas)
         return out
 
     async def _look(self, items: Sequence[Item], replaces: bool) -> dict[BlockKey, list[Entry]]:
@@ -223,7 +227,7 @@ class Writer:
             homes = self._kit.mesh.homes(item.key)
             if rank < len(homes):
                 by_node[homes[rank]].append(item)
-        outcomes = await asyncio.gather(*(send(node, some) for node, some in by_node.items()))
+        outcomes = await all_of([send(node, some) for node, some in by_node.items()])
         return {
             item.name: outcome_error(item.name, outcome)
             for some, results in zip(by_node.values(), outcomes, strict=True)
