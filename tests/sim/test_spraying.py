@@ -215,3 +215,9 @@ def test_a_stopped_peer_is_not_taken_for_a_broken_way_when_no_other_is_left() ->
 )
 def test_slices_grow_with_the_transfer(payload: int, ways: int, expected: int) -> None:
     assert slice_bytes(payload, ways) == expected
+
+
+def test_slices_are_never_so_small_that_they_cost_more_than_they_bring() -> None:
+    assert slice_bytes(4 * MIB, 2, worth_bytes=600e3) == 576 * KIB
+    assert slice_bytes(GIB, 2, worth_bytes=600e3) == 8 * MIB
+    assert slice_bytes(4 * MIB, 2, worth_bytes=100e6) == 8 * MIB

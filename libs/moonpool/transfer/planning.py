@@ -9,7 +9,7 @@ from moonpool.transfer.errors import BadTransfer, RegionClosed
 from moonpool.transfer.regions import LocalRegion
 from moonpool.transfer.remote import OpenedGrant
 from moonpool.transfer.slices import FEW, Slice, cut, cut_few, one
-from moonpool.transfer.spraying.sizes import SLICE_BYTES_MAX, SLICE_BYTES_MIN, slice_bytes
+from moonpool.transfer.spraying.sizes import SLICE_BYTES_MAX
 from moonpool.transfer.wire import RANGES_MAX, refused
 
 Group = tuple[Op, LocalRegion, OpenedGrant, Sequence[int]]
@@ -58,7 +58,8 @@ def pieces(
     remote_end = remote.grant.length
     if len(indices) == 1:
         r = requests[indices[0]]
-        if 0 < r.length <= (SLICE_BYTES_MAX if remote.ways == 1 else SLICE_BYTES_MIN):
+        fits = remote.ways == 1 or r.length <= remote.slice_bytes(r.length)
+        if fits and 0 < r.length <= SLICE_BYTES_MAX:
             for offset, end in ((r.local_offset, local_end), (r.remote_offset, remote_end)):
                 if not 0 <= offset <= end - r.length:
                     raise _outside(end)
@@ -84,8 +85,8 @@ def pieces(
     for offsets, end in ((lo, local_end), (ro, remote_end)):
         if int(offsets.min()) < 0 or bool((offsets > end - ln).any()):
             raise _outside(end)
-    size = slice_bytes(int(ln.sum()), remote.ways)
-    return cut(lo, ro, ln, slice_bytes=size, ranges_max=RANGES_MAX)
+    finely = remote.slice_bytes(int(ln.sum()))
+    return cut(lo, ro, ln, slice_bytes=finely, ranges_max=RANGES_MAX)
 
 
 def _empty() -> BadTransfer:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from moonpool.transfer.job import COLLISIONS_MAX, Job, PathFailed
+from moonpool.transfer.spraying.sizes import slice_bytes
 from moonpool.transfer.spraying.spray import Spray
 from moonpool.transfer.spraying.way import Load, NicLoad
 from moonpool.transfer.topology import Topology
@@ -51,9 +52,12 @@ class SprayedPath:
         lanes: Sequence[Lane],
         topology: Topology,
         report: Callable[[Job, Exception | None, str], None],
+        slice_s: float,
     ) -> None:
+        """`slice_s`: a slice that a way carries in less time costs more than it brings."""
         self.name = name
         self._report = report  # to the engine
+        self._slice_s = slice_s
         self.ways = len([lane for lane in lanes if not lane.spare])
         self._peer = peer
         self._lanes = lanes
@@ -63,6 +67,11 @@ class SprayedPath:
         self._ranks: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._pumping = False
+
+    def slice_bytes(self, payload_bytes: int) -> int:
+        """How finely a transfer of so many bytes should be cut."""
+        worth_bytes = self._spray.fastest_bytes_s(time.monotonic()) * self._slice_s
+        return slice_bytes(payload_bytes, self.ways, worth_bytes)
 
     def start(self, job: Job) -> None:
         """Takes the job. Never blocks."""

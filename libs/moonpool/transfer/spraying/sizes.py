@@ -5,11 +5,11 @@ SLICE_BYTES_MAX = 8 << 20
 SLICES_PER_WAY = 32  # what the ways end with is then at most a thirty-second part apart
 
 
-def slice_bytes(payload_bytes: int, ways: int) -> int:
+def slice_bytes(payload_bytes: int, ways: int, worth_bytes: float = 0.0) -> int:
     """The smallest slices for small transfers, growing with the transfer; all there is for one
-    way."""
+    way. `worth_bytes`: smaller slices cost more than they bring, since each has its price."""
     if ways <= 1:
         return SLICE_BYTES_MAX
-    wanted = payload_bytes // (ways * SLICES_PER_WAY)
+    wanted = max(payload_bytes // (ways * SLICES_PER_WAY), int(worth_bytes))
     whole = wanted // SLICE_BYTES_MIN * SLICE_BYTES_MIN
     return min(max(whole, SLICE_BYTES_MIN), SLICE_BYTES_MAX)

@@ -77,7 +77,7 @@ class Spray(Generic[T]):
         way, load.way = self.ways[load.way], -1
         way.arrived(load, now_s)
         if way.settled:
-            if way.speed_bytes_s(now_s) < SLOW_SHARE * self._fastest(now_s):
+            if way.speed_bytes_s(now_s) < SLOW_SHARE * self.fastest_bytes_s(now_s):
                 way.leave(now_s, now_s)
             else:
                 way.rest.worked()
@@ -209,7 +209,8 @@ class Spray(Generic[T]):
         guess = max(known) or SPEED_GUESS_BYTES_S
         return [speed or guess for speed in known]
 
-    def _fastest(self, now_s: float) -> float:
+    def fastest_bytes_s(self, now_s: float) -> float:
+        """Of all ways, as learned; 0: unknown."""
         return max(way.speed_bytes_s(now_s) for way in self.ways)
 
     # Looking.

@@ -31,6 +31,7 @@ from moonpool.transfer.transports.rdma_verbs import load
 from moonpool.transfer.transports.tcp import join_address, split_address
 
 BACKLOG = 128
+SLICE_S = 50e-6  # some times what a slice costs our processor
 PATHS_MAX = 1024  # before those without a link are dropped
 
 
@@ -106,7 +107,7 @@ class RdmaTransport:
             lanes.append(Lane(path, load, device.name, pair.remote, where, pair.spare))
         around = self._around
         report = around.reporter.report
-        return SprayedPath(self.name, grant.segment, lanes, around.topology, report)
+        return SprayedPath(self.name, grant.segment, lanes, around.topology, report, SLICE_S)
 
     def _path(self, grant: RegionGrant, endpoint: Endpoint, device: Device) -> RdmaPath:
         key = (endpoint.address, grant.epoch, device.name)

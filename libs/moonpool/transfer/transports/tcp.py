@@ -29,6 +29,7 @@ from moonpool.transfer.transports.tcp_owner import TcpServer
 from moonpool.transfer.transports.tcp_peer import TcpPath
 
 BACKLOG = 256
+SLICE_S = 300e-6  # three times what a slice costs both processors
 PATHS_MAX = 1024  # before those without a stream are dropped
 ROUTED = LocalNic("")  # one NIC: the kernel knows the way
 
@@ -92,7 +93,7 @@ class TcpTransport:
             lanes.append(self._lane(pair, path, endpoint))
         around = self._around
         report = around.reporter.report
-        return SprayedPath(self.name, grant.segment, lanes, around.topology, report)
+        return SprayedPath(self.name, grant.segment, lanes, around.topology, report, SLICE_S)
 
     def _lane(self, pair: Pair, path: TcpPath, endpoint: Endpoint) -> Lane:
         load = self._loads[pair.local]
