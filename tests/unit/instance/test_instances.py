@@ -8,9 +8,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from moonpool.bus import Endpoint
+from moonpool.kv import block_keys, unpack_keys
+from moonpool.messages.codec import decode, encode
 from moonpool.messages.ids import OwnerId
 from moonpool.messages.plan import PrefixRun
 from moonpool.messages.sampling import SamplingParams
+from moonpool.messages.store import PromoteReply, PromoteRequest
 from tests.support.instances import Hand, instances
 from tests.support.tiny_models import TINY, save_tiny
 from tests.support.until import until
@@ -141,3 +145,26 @@ async def test_a_prefix_of_more_blocks_than_a_session_holds_is_fetched_in_parts(
         fetched = await hand.ask(prompt, prefill="p2", decode_id="d1", runs=runs)
         assert fetched.tokens == expected(prompt, 8)
         assert fetched.cached == {"hbm": 96}
+
+
+async def test_blocks_in_lower_tiers_are_sent_for_before_the_prompt_has_its_turn(
+    mesh: Hand, expected: Generate
+) -> None:
+    asked: list[PromoteRequest] = []
+
+    async def promote(payload: bytes) -> bytes:
+        asked.append(decode(payload, PromoteRequest))
+        return encode(PromoteReply(0))
+
+    endpoint = Endpoint("promote", mesh.subjects.store("s1", "promote"), promote)
+    await mesh.bus.serve("store", "s1", "0", [endpoint])
+    prompt = prompt_of(100, seed=11)
+    runs = [
+        PrefixRun(OwnerId("s1"), "dram", 0, 2),
+        PrefixRun(OwnerId("s1"), "nvme", 2, 5),
+        PrefixRun(OwnerId("nobody"), "oss", 5, 6),
+    ]
+    answer = await mesh.ask(prompt, prefill="p1", decode_id="d1", runs=runs)
+    assert answer.tokens == expected(prompt, 8)
+    keys = block_keys(mesh.root, prompt, mesh.block_tokens)
+    assert [(unpack_keys(each.keys), each.run_blocks) for each in asked] == [(keys[2:5], 6)]
