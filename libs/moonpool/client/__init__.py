@@ -26,6 +26,7 @@ from moonpool.client.errors import (
 )
 from moonpool.client.get_session import GetSession
 from moonpool.client.memory_store import MemoryStore
+from moonpool.client.node_calls import NodeCalls
 from moonpool.client.placement import STRATEGY_NAMES
 from moonpool.client.put_session import PutSession
 from moonpool.client.store_client import StoreClient
@@ -46,6 +47,7 @@ __all__ = [
     "MemoryStore",
     "NoNodes",
     "NoSpace",
+    "NodeCalls",
     "PutFailed",
     "PutSession",
     "SessionOver",

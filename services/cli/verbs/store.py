@@ -3,20 +3,25 @@
 import argparse
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from services.cli.options import add_json_option, add_mesh_options, add_verb, running_mesh
+from services.cli.verbs.values import ACTIONS, NAMELESS
 
 if TYPE_CHECKING:
-    from moonpool.client import StoreClient
     from moonpool.messages.store import StatsReply
     from services.cli.options import Verbs
 
 EXAMPLES = """\
   moonpool store put greeting hello.txt     a file under a name; - reads from standard input
   moonpool store get greeting               to standard output, or into a file named after it
+  moonpool store get film --range 0:4096    its first 4096 bytes
+  moonpool store ls greet                   names that begin so, and their bytes
+  moonpool store rm greet --prefix          all of them
+  moonpool store pin greeting --hard        never evicted, until unpin
+  moonpool store replicas film --add store-2
+  moonpool store verify                     reads everything of the tenant, end to end
   moonpool store stats                      tiers of every node: fill, blocks, health
   moonpool store drain store-2              it gives away what is worth keeping, and leaves
 """
@@ -24,8 +29,10 @@ EXAMPLES = """\
 
 def add(verbs: "Verbs") -> None:
     parser = add_verb(verbs, "store", "put and get values, look at store nodes", EXAMPLES, run)
-    parser.add_argument("what", choices=["put", "get", "stats", "drain"])
-    parser.add_argument("name", nargs="?", default="", help="of a value; of a node for drain")
+    parser.add_argument("what", choices=[*ACTIONS, "stats", "drain"])
+    parser.add_argument(
+        "name", nargs="?", default="", help="of a value; ls, verify: how it begins; drain: a node's"
+    )
     parser.add_argument("file", nargs="?", type=Path, help="to read from, or to write to")
     add_mesh_options(parser)
     add_json_option(parser)
@@ -37,12 +44,19 @@ def add(verbs: "Verbs") -> None:
     )
     parser.add_argument("--no-wait", action="store_true", help="drain: do not wait for its end")
     parser.add_argument("--replace", action="store_true", help="put: in place of an older value")
+    parser.add_argument("--replicas", type=int, default=1, metavar="N", help="put: on N nodes")
+    parser.add_argument("--range", metavar="START:LENGTH", help="get: only these bytes")
+    parser.add_argument("--prefix", action="store_true", help="rm: all names that begin so")
+    parser.add_argument("--hard", action="store_true", help="pin: for good")
+    parser.add_argument("--ttl", type=float, default=1800.0, metavar="S", help="pin: for so long")
+    parser.add_argument("--add", metavar="NODE", help="replicas: one more, there")
+    parser.add_argument("--drop", metavar="NODE", help="replicas: none there any more")
 
 
 def run(given: argparse.Namespace) -> int:
     from moonpool.messages import CallerError
 
-    if given.what != "stats" and not given.name:
+    if not given.name and given.what not in {"stats", *NAMELESS}:
         raise CallerError(f"{given.what} whom? moonpool store {given.what} NAME")
     return asyncio.run(_run(given))
 
@@ -56,36 +70,13 @@ async def _run(given: argparse.Namespace) -> int:
     mesh = given.mesh or (record.mesh if record else "mp")
     nodes = [given.name] if given.what == "drain" else []
     async with StoreClient.connect(url, mesh=mesh, tenant=given.tenant, nodes=nodes) as store:
-        if given.what == "put":
-            return await _put(store, given)
-        if given.what == "get":
-            return await _get(store, given)
+        if given.what in ACTIONS:
+            return await ACTIONS[given.what](store, given)
         if given.what == "drain":
             calls, within_s = store.blocks.calls, given.within
             return await drain(calls, given.name, within_s, wait=not given.no_wait)
         stats = await store.stats()
     print(as_json(stats) if given.json else as_table(stats))
-    return 0
-
-
-async def _put(store: "StoreClient", given: argparse.Namespace) -> int:
-    from_stdin = given.file is None or str(given.file) == "-"
-    read = sys.stdin.buffer.read if from_stdin else given.file.read_bytes
-    value = await asyncio.to_thread(read)
-    if await store.put(given.name, value, replace=given.replace):
-        print(f"{given.name}: {len(value)} bytes")
-        return 0
-    print(f"moonpool store: {given.name} is taken (--replace puts it anew)", file=sys.stderr)
-    return 1
-
-
-async def _get(store: "StoreClient", given: argparse.Namespace) -> int:
-    value = await store.get(given.name)
-    if value is None:
-        print(f"moonpool store: no node has {given.name}", file=sys.stderr)
-        return 1
-    write = given.file.write_bytes if given.file else sys.stdout.buffer.write
-    await asyncio.to_thread(write, value)
     return 0
 
 

@@ -17,7 +17,7 @@ def test_a_value_goes_in_and_comes_out(
 ) -> None:
     (tmp_path / "in").write_bytes(b"hello \x00 world")
     with (
-        NatsServer(jetstream=False) as server,
+        NatsServer() as server,
         NodeProcess(server.url, "node-1", dram_bytes=16 << 20),
     ):
 
