@@ -115,6 +115,10 @@ class Pins:
             if obj is not None and obj.state is State.LIVE and obj.seat is Seat.SOFT:
                 self._residents.reseat(obj, Seat.ORDER, now_s)
 
+    def count(self, kind: str) -> int:
+        """How many are pinned: kind is hard or soft."""
+        return len(self._hard if kind == "hard" else self._soft)
+
     def stats(self) -> dict[str, int]:
         return {"pinned_hard": len(self._hard), "pinned_soft": len(self._soft)}
 

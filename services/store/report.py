@@ -14,15 +14,15 @@ from moonpool.telemetry import names
 from moonpool.transfer import TransferEngine
 from services.store.core import StoreCore
 from services.store.shelf import Shelf
-from services.store.tiers import Tier
+from services.store.tiers import Ledger
 
 PERIOD_S = 0.1
 SILENCE_MAX_S = 1.0
 
-_PUTS = ("committed", "abandoned", "corrupt", "expired", "reclaimed", "no_space")
+_PUTS = ("committed", "abandoned", "corrupt", "expired", "reclaimed", "no_space", "over_quota")
 
 
-_MOVED = ("done", "lost", "failed", "no_space")
+_MOVED = ("done", "lost", "failed", "no_space", "over_quota")
 
 
 class Reporter:
@@ -56,7 +56,7 @@ class Reporter:
         core, now_s = self._core, self._context.clock.now()
         tier = core.residents.tier
         state = "draining" if core.draining else "ready"
-        tiers = [tier, *(shelf.tier for shelf in core.ladder.shelves)]
+        tiers: list[Ledger] = [tier, *(shelf.tier for shelf in core.ladder.shelves)]
         says = (state, [each.bytes_used for each in tiers])
         if says == self._said and now_s - self._said_s < SILENCE_MAX_S:
             return
@@ -89,6 +89,8 @@ class Reporter:
             metrics.gauge(names.TIER_BLOCKS, name).follow(partial(_blocks, shelf))
             metrics.gauge(names.TIER_USABLE, name).follow(partial(_is_usable, shelf))
         metrics.gauge(names.LEASES).follow(lambda: self._core.leases_open)
+        for kind in ("hard", "soft"):
+            metrics.gauge(names.PINS, kind).follow(partial(self._core.pins.count, kind))
 
     def _count(self) -> None:
         """Brings counters up to what the core has counted."""
@@ -104,6 +106,10 @@ class Reporter:
             hits = counters[f"get_hits_{name}"]
             self._rise(f"hits_{name}", hits, metrics.counter(names.GETS, name).inc)
         self._count_lower()
+        copies, ahead = self._core.copies, metrics.counter(names.PROMOTED_AHEAD)
+        self._rise("promoted_ahead", counters["promoted_ahead"], ahead.inc)
+        for outcome, made in (("made", copies.copied), ("failed", copies.failed)):
+            self._rise(f"replicas_{outcome}", made, metrics.counter(names.REPLICAS, outcome).inc)
         self._rise("get_misses", counters["get_misses"], metrics.counter(names.GETS, "miss").inc)
         corrupt = metrics.counter(names.BLOCKS_CORRUPT, "store").inc
         self._rise("corrupt", counters["inspections_removed"] + counters["puts_corrupt"], corrupt)
@@ -125,7 +131,7 @@ class Reporter:
         self._counted[name] = value
 
 
-def _bytes_used(tier: Tier) -> float:
+def _bytes_used(tier: Ledger) -> float:
     return tier.bytes_used
 
 

@@ -130,6 +130,15 @@ TIER_MOVES = CounterSpec(
 )
 EVICTIONS = CounterSpec("moonpool_evictions_total", "Blocks evicted, by tier.", ("tier",))
 LEASES = GaugeSpec("moonpool_leases", "Read leases given out.")
+PINS = GaugeSpec("moonpool_pins", "Blocks pinned, by kind (hard, soft).", ("kind",))
+REPLICAS = CounterSpec(
+    "moonpool_replicas_total",
+    "Copies that blocks want on other nodes, by outcome (made, failed).",
+    ("outcome",),
+)
+PROMOTED_AHEAD = CounterSpec(
+    "moonpool_promoted_ahead_total", "Blocks brought up before the request that wants them ran."
+)
 PUTS = CounterSpec("moonpool_puts_total", "Blocks put, by outcome.", ("outcome",))
 GETS = CounterSpec("moonpool_gets_total", "Blocks asked for, by tier or `miss`.", ("result",))
 
