@@ -96,8 +96,9 @@ def prefill_options(
         base = curves[candidate.member.kind](max(held_blocks, candidate.have_blocks))
         work_s = base * candidate.ratio
         waiting = candidate.waiting
-        wait_s = waiting.ahead_s(waiting.now_s + patience * work_s + demand.class_delay_s)
-        return int((wait_s + work_s) / _SAME_S)
+        due_s = waiting.now_s + patience * work_s + demand.class_delay_s
+        price_s = work_s * waiting.behind(due_s)
+        return int((waiting.ahead_s(due_s) + work_s + price_s) / _SAME_S)
 
     turn = rotation % len(candidates) if candidates else 0
     turned = [*candidates[turn:], *candidates[:turn]]

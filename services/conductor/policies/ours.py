@@ -54,20 +54,20 @@ def _choices(view: View, prefills: list[PrefillOption], able: list[DecodeOption]
     """Singles and pairs, but for pairs that cannot come near the best in time."""
     slo_ttft_s = view.demand.slo_ttft_s
     by_id = {option.member.id: option for option in able}
-    apart = [option for option in able if option.member.role == "decode"]
+    apart = [option for option in able if option.member.duty == "decode"]
     apart.sort(key=lambda option: option.tbt_s)
     choices = [
         view.pair(prefill, by_id[prefill.member.id])
         for prefill in prefills
         if prefill.member.id in by_id
     ]
-    split = [option for option in prefills if option.member.role == "prefill"]
-    split.sort(key=lambda option: option.ttft_s)
+    split = [option for option in prefills if option.member.duty == "prefill"]
+    split.sort(key=lambda option: option.ttft_s + option.price_s)
     in_time = (choice.cost_s for choice in choices if choice.ttft_s <= slo_ttft_s)
     limit_s = _equal_limit(min(in_time, default=math.inf))
     for prefill in split[:_PAIRED_MAX]:
         for decode in apart:
-            if prefill.ttft_s + HORIZON_TOKENS * decode.tbt_s > limit_s:
+            if prefill.ttft_s + prefill.price_s + HORIZON_TOKENS * decode.tbt_s > limit_s:
                 break  # and every later decode is slower still
             choice = view.pair(prefill, decode)
             choices.append(choice)
