@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
   moonpool simulate serve --trace FILE.jsonl --policy all --nodes 6,8,16 --json
   moonpool simulate serve --trace toolagent --policy global,ours --nodes 8 --html report.html
+  moonpool simulate serve --trace chat --nodes 2 --admission all --slo-ttft 30 --slo-tbt 0.1
   moonpool simulate cache --trace FILE.jsonl --capacity-tokens 1e6,3e6 --policy lru,ours,belady
   moonpool simulate cache --trace chat --capacity-tokens 1e5,3e5 --policy lru,ours --steady
 

@@ -55,8 +55,6 @@ class Result:
     outcomes: list[Outcome]
     samples: list[Sample]
     busy_s: dict[str, float]  # per prefill: computing
-    heat: dict[str, list[float]]  # per node: busy share by stretch of `heat_every_s`
-    heat_every_s: float
     replicas_of_hot: float  # mean holders of the hundred most used blocks
     moved_bytes: float
     wall_s: float = 0.0

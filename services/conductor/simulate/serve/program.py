@@ -5,13 +5,17 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable
+from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from services.conductor.overload import GATE_NAMES
 from services.conductor.policies import POLICY_NAMES
 from services.conductor.simulate.cache.trace import BadTrace
 from services.conductor.simulate.serve.generate import load_traffic
 from services.conductor.simulate.serve.machine import BadMachine, Machine, load_machine
 from services.conductor.simulate.serve.outcome import Result
+from services.conductor.simulate.serve.report import html_report
 from services.conductor.simulate.serve.setup import NO_LIMIT_S, Setup
 from services.conductor.simulate.serve.traffic import Traffic
 from services.conductor.simulate.serve.world import World
@@ -26,6 +30,7 @@ def add(parts: "Parts") -> None:
     parser = parts.add_parser("serve", help="the conductor's own code over one trace")
     parser.add_argument("--trace", required=True)
     parser.add_argument("--policy", type=_policies, default=["ours"])
+    parser.add_argument("--admission", type=_gates, default=["none"])
     parser.add_argument("--nodes", type=_counts, default=[8])
     parser.add_argument("--decodes", type=int, default=0)
     parser.add_argument("--speed", type=_positive, default=1.0)
@@ -39,6 +44,7 @@ def add(parts: "Parts") -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--html", type=Path)
     parser.set_defaults(run=run)
 
 
@@ -54,6 +60,9 @@ def run(given: argparse.Namespace) -> int:
         print(f"simulate serve: {error}", file=sys.stderr)
         return 1
     print(table(results))
+    if given.html:
+        given.html.write_text(html_report(results, traffic, machine))
+        print(f"the report: {given.html}", file=sys.stderr)
     if given.json:
         print(json.dumps({"trace": traffic.name, "machine": machine.name, "runs": _rows(results)}))
     return 0
@@ -61,19 +70,19 @@ def run(given: argparse.Namespace) -> int:
 
 def setups(given: argparse.Namespace) -> Iterable[Setup]:
     """One for each size of mesh and policy."""
-    for nodes in given.nodes:
-        for policy in given.policy:
-            yield Setup(
-                prefills=nodes,
-                decodes=given.decodes or nodes,
-                policy=policy,
-                threshold=given.threshold,
-                slo_ttft_s=given.slo_ttft,
-                slo_tbt_s=given.slo_tbt,
-                eviction=given.eviction,
-                seed=given.seed,
-                checked=given.check,
-            )
+    for nodes, policy, gate in product(given.nodes, given.policy, given.admission):
+        yield Setup(
+            prefills=nodes,
+            decodes=given.decodes or nodes,
+            policy=policy,
+            admission=gate,
+            threshold=given.threshold,
+            slo_ttft_s=given.slo_ttft,
+            slo_tbt_s=given.slo_tbt,
+            eviction=given.eviction,
+            seed=given.seed,
+            checked=given.check,
+        )
 
 
 def play_all(
@@ -111,14 +120,14 @@ def progress_bar(label: str) -> Callable[[float], None]:
 def table(results: list[Result]) -> str:
     """What a person compares: a line per run."""
     head = (
-        f"{'policy':16}{'nodes':>6}{'speed':>7}{'TTFT mean':>11}{'p50':>8}{'p90':>8}{'p99':>8}"
-        f"{'TBT p90':>9}{'hit':>7}{'busy':>6}{'rejected':>10}{'SLO met':>9}"
+        f"{'policy':16}{'admission':10}{'nodes':>6}{'speed':>7}{'TTFT mean':>11}{'p50':>8}"
+        f"{'p90':>8}{'p99':>8}{'TBT p90':>9}{'hit':>7}{'busy':>6}{'rejected':>10}{'SLO met':>9}"
     )
     lines = [head]
     for result in results:
         s = result.summary()
         lines.append(
-            f"{s['policy']:16}{s['prefills']:>4}+{s['decodes']:<2}{result.speed:>6.2f}"
+            f"{s['policy']:16}{s['admission']:10}{s['prefills']:>4}+{s['decodes']:<2}{result.speed:>6.2f}"
             f"{s['ttft_mean_s']:>9.2f} s{s['ttft_p50_s']:>8.2f}{s['ttft_p90_s']:>8.2f}"
             f"{s['ttft_p99_s']:>8.2f}{s['tbt_p90_s']:>9.3f}{s['token_hit_rate']:>7.3f}"
             f"{s['prefill_busy_share']:>6.0%}{s['rejected']:>10}"
@@ -132,12 +141,20 @@ def _rows(results: list[Result]) -> list[dict[str, float | int | str]]:
 
 
 def _policies(text: str) -> list[str]:
+    return _named(text, POLICY_NAMES)
+
+
+def _gates(text: str) -> list[str]:
+    return _named(text, GATE_NAMES)
+
+
+def _named(text: str, known: tuple[str, ...]) -> list[str]:
     if text == "all":
-        return list(POLICY_NAMES)
+        return list(known)
     names = [part.strip() for part in text.split(",")]
     for name in names:
-        if name not in POLICY_NAMES:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of all, {', '.join(POLICY_NAMES)}")
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of all, {', '.join(known)}")
     return list(dict.fromkeys(names))
 
 

@@ -38,7 +38,6 @@ REPORT_MAX_S = 1.0
 TICK_S = 0.5
 SAMPLE_S = 1.0
 HOP_S = 1e-3  # a message on the bus
-HEAT_STRETCHES = 120
 _HOT_BLOCKS = 100
 _EPOCH = "e"
 
@@ -401,8 +400,6 @@ class World:
             self.outcomes,
             self.samples,
             {id: prefill.busy_s for id, prefill in self.prefills.items()},
-            {},
-            0.0,
             self._replicas(),
             self.links.moved_bytes,
             wall_s,
