@@ -45,7 +45,7 @@ from moonpool.messages import MoonpoolError, Subjects, TenantId
 from moonpool.messages.store import ListedName, StatsReply
 from moonpool.runtime import Members
 from moonpool.runtime.identity import host_id as host_id_of
-from moonpool.transfer import TransferEngine
+from moonpool.transfer import TlsFiles, TransferEngine
 from moonpool.transfer.base import Region, TransferEngineProtocol
 
 SCRATCH_BYTES = 4 << 20
@@ -109,17 +109,19 @@ class StoreClient:
         stripe_bytes: int = STRIPE_BYTES,
         wait_s: float = 5.0,
         timeout_s: float = TIMEOUT_S,
+        tls: TlsFiles | None = None,
     ) -> AsyncIterator[Self]:
         """A client of the mesh while inside. `nodes` empty: whichever are there, and at least one
         must show up within `wait_s`: NoNodes otherwise. `salt`: names are looked up with it, so
-        that who does not have it cannot find them. `timeout_s`: for one answer of a node."""
+        that who does not have it cannot find them. `timeout_s`: for one answer of a node. `tls`:
+        for a mesh whose tcp transfers are encrypted."""
         subjects, name = Subjects(mesh), f"client-{token_hex(4)}"
         host = host_id_of(host_id)
         bus = await NatsBus.connect(nats_url, user=user, password=password, name=name)
         try:
             with tempfile.TemporaryDirectory(prefix="moonpool-") as folder:
                 transfer = await TransferEngine.start(
-                    name, host_id=host, run_dir=folder, transports=transports
+                    name, host_id=host, run_dir=folder, transports=transports, tls=tls
                 )
                 try:
                     async with Members(bus, subjects, RealClock()) as members:

@@ -1,0 +1,56 @@
+"""The store without an event loop: scripts and threads."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from moonpool.client import BadName, DeadlineOver, NoNodes, SyncStoreClient
+from tests.support.nats_server import NatsServer
+from tests.support.store_nodes import NodeProcess
+
+
+def test_threads_put_and_get_side_by_side_and_every_call_ends() -> None:
+    with NatsServer() as server, NodeProcess(server.url, "node-1", dram_bytes=16 << 20):
+        with SyncStoreClient.connect(server.url, wait_s=20.0, deadline_s=20.0) as store:
+            with ThreadPoolExecutor(8) as threads:
+                values = {f"v{n}": bytes([n]) * (n * 3000) for n in range(40)}
+                assert all(threads.map(store.put, values, values.values()))
+                assert list(threads.map(store.get, values)) == list(values.values())
+            assert store.nodes() == ["node-1"]
+            assert store.count("v") == 40
+            assert [each.name for each in store.list_names("v3")][:2] == ["v3", "v30"]
+            assert store.get_range("v9", 5, 3) == bytes([9]) * 3
+            mine = bytearray(40_000)
+            region = store.register(mine)
+            assert store.get_into("v7", region) == 21_000
+            assert mine[:21_000] == values["v7"]
+            store.unregister(region)
+            assert store.put_many({"v1": b"taken", "new": b""}) == {"v1": False, "new": True}
+            assert store.exist_many(["v1", "x"]) == {"v1": True, "x": False}
+            assert store.size("v2") == 6000
+            assert store.remove_prefix("v") == 40
+            assert store.get_many(["new", "v1"])["new"].value == b""
+            assert store.pin("new")
+            assert store.unpin("new")
+            copies = store.replicas("new")
+            assert copies is not None
+            assert copies.nodes == ["node-1"]
+            assert list(store.stats()) == ["node-1"]
+            with pytest.raises(BadName):
+                store.get("")
+            store._deadline_s = 1e-6
+            with pytest.raises(DeadlineOver):
+                store.get_many([f"v{n}" for n in range(40)])
+        with pytest.raises(RuntimeError, match="closed"):
+            store.get("new")
+        assert "moonpool store" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_mesh_without_nodes_says_so() -> None:
+    with (
+        NatsServer(jetstream=False) as server,
+        pytest.raises(NoNodes),
+        SyncStoreClient.connect(server.url, wait_s=0.1),
+    ):
+        pass
