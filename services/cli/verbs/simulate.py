@@ -15,6 +15,7 @@ EXAMPLES = """\
   moonpool simulate serve --trace FILE.jsonl --policy all --nodes 6,8,16 --json
   moonpool simulate serve --trace toolagent --policy global,ours --nodes 8 --html report.html
   moonpool simulate serve --trace chat --nodes 2 --admission all --slo-ttft 30 --slo-tbt 0.1
+  moonpool simulate paper fig5 --traces FOLDER
   moonpool simulate cache --trace FILE.jsonl --capacity-tokens 1e6,3e6 --policy lru,ours,belady
   moonpool simulate cache --trace chat --capacity-tokens 1e5,3e5 --policy lru,ours --steady
 
@@ -26,7 +27,7 @@ blocks), or the name of a made-up one: chat, documents, tools, toolagent. `moonp
 
 def add(verbs: "Verbs") -> None:
     parser = add_verb(verbs, "simulate", "simulate the mesh on recorded traffic", EXAMPLES, run)
-    parser.add_argument("what", choices=["serve", "cache"])
+    parser.add_argument("what", choices=["serve", "paper", "cache"])
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="OPTIONS")
 
 
