@@ -17,6 +17,7 @@ from nats.js.errors import (
 )
 
 from moonpool.bus.base import Callback, Endpoint
+from moonpool.bus.cancelling import cancel_marks, raise_if_cancelled
 from moonpool.bus.errors import (
     BusClosed,
     BusUnavailable,
@@ -107,12 +108,12 @@ class NatsBus:
         if len(payload) > self.payload_max_bytes:
             raise PayloadTooLarge(subject, len(payload), self.payload_max_bytes)
         self._published += 1
-        marks = _cancel_marks()
+        marks = cancel_marks()
         try:
             await client.publish(subject, payload)
         except (nats.errors.ConnectionClosedError, nats.errors.OutboundBufferLimitError) as error:
             raise BusUnavailable(f"not connected: {error}") from error
-        _raise_if_cancelled(marks)
+        raise_if_cancelled(marks)
 
     async def request(self, subject: str, payload: bytes, timeout_s: float) -> bytes:
         self._open_client()
@@ -235,7 +236,7 @@ class NatsBus:
     ) -> Msg:
         """One request and its reply, errors made ours."""
         self._requests += 1
-        marks = _cancel_marks()
+        marks = cancel_marks()
         try:
             msg = await self._link.client.request(
                 subject, payload, timeout=timeout_s, headers=headers
@@ -244,11 +245,11 @@ class NatsBus:
             raise NoResponder(subject) from error
         except nats.errors.TimeoutError as error:
             self._timeouts += 1
-            _raise_if_cancelled(marks)
+            raise_if_cancelled(marks)
             raise RequestTimeout(subject, timeout_s) from error
         except (nats.errors.ConnectionClosedError, nats.errors.OutboundBufferLimitError) as error:
             raise BusUnavailable(f"not connected: {error}") from error
-        _raise_if_cancelled(marks)
+        raise_if_cancelled(marks)
         if msg.headers is not None and ERROR_CODE in msg.headers:
             raise _error_of(msg)
         return msg
@@ -285,15 +286,3 @@ def _error_of(msg: Msg) -> MoonpoolError:
     except MalformedMessage:
         headers = msg.headers or {}
         return PeerError(f"{headers.get(ERROR_CODE)}: {headers.get(ERROR_TEXT, '')}")
-
-
-def _cancel_marks() -> int:
-    task = asyncio.current_task()
-    return task.cancelling() if task is not None else 0
-
-
-def _raise_if_cancelled(marks: int) -> None:
-    """nats-py swallows a cancellation that meets it while its output buffer is full."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling() > marks:
-        raise asyncio.CancelledError

@@ -1,7 +1,8 @@
 """A JetStream key-value bucket: what must outlive every process of a mesh."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import nats.errors
 from nats.aio.client import Client
@@ -19,6 +20,7 @@ from nats.js.errors import (
 from nats.js.kv import KeyValue
 
 from moonpool.bus.base import Callback, Subscription
+from moonpool.bus.cancelling import cancel_marks, raise_if_cancelled
 from moonpool.bus.errors import BusUnavailable
 from moonpool.messages.errors import PeerError
 
@@ -45,33 +47,27 @@ class NatsBucket:
         self._subscribe = subscribe
 
     async def put(self, key: str, value: bytes) -> None:
-        store = await self._open()
-        try:
-            await store.put(key, value)
-        except (*_AWAY, Error) as error:
-            raise _told(self._name, error) from error
+        with _asking(self._name):
+            await (await self._open()).put(key, value)
 
     async def delete(self, key: str) -> None:
-        store = await self._open()
-        try:
-            await store.delete(key)
-        except (*_AWAY, Error) as error:
-            raise _told(self._name, error) from error
+        with _asking(self._name):
+            await (await self._open()).delete(key)
 
     async def get(self, key: str) -> bytes | None:
-        store = await self._open()
-        try:
-            return (await store.get(key)).value
-        except KeyNotFoundError:
-            return None
-        except (*_AWAY, Error) as error:
-            raise _told(self._name, error) from error
+        with _asking(self._name):
+            try:
+                return (await (await self._open()).get(key)).value
+            except KeyNotFoundError:
+                return None
 
     async def entries(self) -> dict[str, bytes]:
-        store = await self._open()
         found: dict[str, bytes] = {}
-        try:
-            watcher = await store.watchall(ignore_deletes=True)
+        with _asking(self._name):
+            try:
+                watcher = await (await self._open()).watchall(ignore_deletes=True)
+            except NoKeysError:
+                return {}
             try:
                 while True:
                     entry = await watcher.updates(ANSWER_MAX_S)  # type: ignore[no-untyped-call]
@@ -80,10 +76,6 @@ class NatsBucket:
                     found[entry.key] = entry.value or b""
             finally:
                 await watcher.stop()  # type: ignore[no-untyped-call]
-        except NoKeysError:
-            return {}
-        except (*_AWAY, Error) as error:
-            raise _told(self._name, error) from error
         return found
 
     async def watch(self, on_change: Callable[[str], None]) -> Subscription:
@@ -92,25 +84,37 @@ class NatsBucket:
         async def hear(subject: str, _: bytes) -> None:
             on_change(subject.removeprefix(before))
 
-        return await self._subscribe(f"{before}>", hear)
+        with _asking(self._name):
+            return await self._subscribe(f"{before}>", hear)
 
     async def _open(self) -> KeyValue:
         stream = self._client().jetstream()
         try:
-            try:
-                return await stream.key_value(self._name)
-            except (BucketNotFoundError, NotFoundError):
-                pass
-            try:
-                return await stream.create_key_value(
-                    KeyValueConfig(bucket=self._name, history=1, replicas=REPLICAS)
-                )
-            except APIError:  # a single server keeps one copy
-                return await stream.create_key_value(
-                    KeyValueConfig(bucket=self._name, history=1, replicas=1)
-                )
-        except (*_AWAY, Error) as error:
-            raise _told(self._name, error) from error
+            return await stream.key_value(self._name)
+        except (BucketNotFoundError, NotFoundError):
+            pass
+        try:
+            return await stream.create_key_value(
+                KeyValueConfig(bucket=self._name, history=1, replicas=REPLICAS)
+            )
+        except ServiceUnavailableError:
+            raise
+        except APIError:  # a single server keeps one copy
+            return await stream.create_key_value(
+                KeyValueConfig(bucket=self._name, history=1, replicas=1)
+            )
+
+
+@contextmanager
+def _asking(bucket: str) -> Iterator[None]:
+    """The library's errors in our words, and no cancellation lost in it."""
+    marks = cancel_marks()
+    try:
+        yield
+    except (*_AWAY, Error) as error:
+        raise_if_cancelled(marks)
+        raise _told(bucket, error) from error
+    raise_if_cancelled(marks)
 
 
 def _told(bucket: str, error: Exception) -> BusUnavailable | PeerError:
