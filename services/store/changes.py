@@ -8,12 +8,23 @@ class Changes:
 
     def __init__(self) -> None:
         self._is_stored: dict[BlockKey, bool] = {}
+        self._relist = False
 
     def stored(self, key: BlockKey) -> None:
         self._is_stored[key] = True
 
     def removed(self, key: BlockKey) -> None:
         self._is_stored[key] = False
+
+    def relist(self) -> None:
+        """Too much to be told: everybody is to ask for all keys again."""
+        self._is_stored.clear()
+        self._relist = True
+
+    def take_relist(self) -> bool:
+        """Whether `relist` was called since the last time; before `take`."""
+        relist, self._relist = self._relist, False
+        return relist
 
     def take(self) -> tuple[list[BlockKey], list[BlockKey]]:
         """(stored, removed) since the last call."""
@@ -23,4 +34,4 @@ class Changes:
         return stored, removed
 
     def __len__(self) -> int:
-        return len(self._is_stored)
+        return len(self._is_stored) + self._relist

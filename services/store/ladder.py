@@ -16,8 +16,9 @@ from moonpool.messages.ids import TenantId
 from services.store.admission import SecondUse
 from services.store.below import Verdict
 from services.store.objects import State, StoredObject
+from services.store.records import Record, Stage
 from services.store.residents import Residents
-from services.store.shelf import Record, Shelf, Stage
+from services.store.shelf import Shelf
 from services.store.tiers.vault import Item
 
 LOADING_MAX = 1024  # promotions at a time

@@ -4,7 +4,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from moonpool.cache import LruPolicy
 from moonpool.settings import SettingsError, StoreSettings
 from services.store.admission import WriteBudget
 from services.store.shelf import Shelf
@@ -69,7 +68,6 @@ def make_shelf(
     """Serials are nanoseconds since 1970, so that each life's are above those before it."""
     return Shelf(
         tier,
-        LruPolicy(),
         headroom=HEADROOM,
         budget=WriteBudget(tier.bytes_total, fills_per_day),
         first_serial=time.time_ns(),

@@ -16,7 +16,8 @@ from moonpool.kv import BlockKey
 from services.store.collecting import uncollected
 from services.store.health import Health
 from services.store.ladder import Demotion, Descent, Erasure, Ladder, Move, Outcome, Promotion
-from services.store.shelf import Record, Shelf
+from services.store.records import Record
+from services.store.shelf import Shelf
 from services.store.tiers.errors import (
     RecordDamaged,
     RecordMissing,

@@ -79,6 +79,7 @@ class StoreNode:
         self.drained = asyncio.Event()  # somebody asked us to drain
         self.drain_within_s = 0.0
         self.say_farewell: Callable[[float], Awaitable[None]] = _nobody_to_give_to
+        self.on_relist: Callable[[], None] = _nobody_listens
         self.wait_saved: Callable[[float], Awaitable[bool]] = _nothing_to_save
         self._clock = clock
         self._on_changes = on_changes
@@ -345,10 +346,16 @@ class StoreNode:
             (residents.tier.name, residents.changes),
             *((shelf.name, shelf.changes) for shelf in self.core.ladder.shelves),
         ]:
+            if changes.take_relist():
+                self.on_relist()
             if changes:
                 stored, removed = changes.take()
                 self.listing.changed(name, stored, removed)
                 self._on_changes(name, stored, removed)
+
+
+def _nobody_listens() -> None:
+    return
 
 
 async def _nobody_to_give_to(within_s: float) -> None:

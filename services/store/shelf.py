@@ -6,50 +6,26 @@ A GONE record keeps its place until the shell has erased it: a crash never bring
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable, Collection, Container, Sequence
 
-from moonpool.cache import EvictionPolicy
-from moonpool.kv import BlockKey
+import numpy as np
+
+from moonpool.kv import BlockKey, unpack_keys
+from moonpool.kv.named import MARK
 from moonpool.messages.ids import TenantId
 from moonpool.messages.store import TierStats
 from services.store.admission import WriteBudget
 from services.store.changes import Changes
+from services.store.records import Record, Records, Stage
 from services.store.tenants import TenantLedger
 from services.store.tiers import LowerTier
+from services.store.tiers.batch import Batch
 from services.store.tiers.record import HEADER_MAX_BYTES, Facts, header_bytes, record_bytes
 from services.store.tiers.vault import Item
 
 VICTIMS_LOOKED_MAX = 64
 ERASURES_MAX = 1024  # at a time
-
-
-class Stage(StrEnum):
-    ARRIVING = "arriving"
-    LIVE = "live"
-    GONE = "gone"
-
-
-@dataclass(slots=True, eq=False)
-class Record:
-    """`item.place` is its place in the ledger."""
-
-    item: Item
-    stage: Stage
-    moves: int = 0  # reads and writes under way; it is not erased before they end
-
-    @property
-    def key(self) -> BlockKey:
-        return self.item.facts.key
-
-    @property
-    def tenant(self) -> TenantId:
-        return self.item.facts.tenant
-
-    @property
-    def footprint(self) -> int:
-        return record_bytes(self.item.facts.size_bytes, self.item.facts.chunk_bytes)
+TOLD_MAX = 65_536  # keys told one by one when a tier comes or goes
 
 
 class Shelf:
@@ -58,7 +34,6 @@ class Shelf:
     def __init__(
         self,
         tier: LowerTier,
-        policy: EvictionPolicy[BlockKey],
         *,
         headroom: float,
         budget: WriteBudget,
@@ -66,20 +41,18 @@ class Shelf:
         object_max_bytes: int = 1 << 40,
     ) -> None:
         self.tier = tier
-        self.records: dict[BlockKey, Record] = {}  # ARRIVING or LIVE
+        self.records = Records()  # ARRIVING or LIVE
         self.gone: set[Record] = set()
         self.changes = Changes()
         self.tenants = TenantLedger(tier.name)
         self.is_ours: Callable[[BlockKey], bool] = lambda key: True  # to evict, of a shared tier
         self.pin_of: Callable[[BlockKey], str] = lambda key: ""  # "hard", "soft" or ""
-        self.live = 0
         self.evictions = 0
         self.lost = 0  # records found missing or damaged
         self.online = False  # what lies there can be read
         self.writable = False
         self.health = "starting"
         self.leaving: dict[BlockKey, Record] = {}  # LIVE, being taken over by the tier below
-        self._policy = policy
         self._high_bytes = int(tier.bytes_total * (1 - headroom))
         self._budget = budget
         self._object_max_bytes = object_max_bytes
@@ -96,20 +69,23 @@ class Shelf:
     def name(self) -> str:
         return self.tier.name
 
+    @property
+    def live(self) -> int:
+        """Records that are LIVE."""
+        return self.records.live
+
     # --- condition, from the shell ---
 
     def set_condition(self, *, online: bool, writable: bool, health: str) -> None:
         """A tier that is away hides what it holds, here and in the index elsewhere."""
         if online != self.online:
-            for key, record in self.records.items():
-                if record.stage is Stage.LIVE:
-                    (self.changes.stored if online else self.changes.removed)(key)
+            self._tell_all(online)
         self.online, self.writable, self.health = online, writable, health
 
     def load(
         self,
         items: Sequence[Item],
-        known: Container[BlockKey],
+        known: Collection[BlockKey],
         now_s: float,
         *,
         is_refresh: bool = False,
@@ -118,21 +94,49 @@ class Shelf:
         (`known`), is not believed but erased; in a refresh it is another node's, and left alone."""
         if is_refresh:
             items = [item for item in items if self._is_news(item.facts.key, known)]
-        sizes = [record_bytes(i.facts.size_bytes, i.facts.chunk_bytes) for i in items]
-        places = self.tier.restore([(i.place, s) for i, s in zip(items, sizes, strict=True)])
-        for item, place in zip(items, places, strict=True):
-            record = Record(Item(item.facts, place), Stage.ARRIVING)
-            self.tenants.add(record.tenant, record.footprint)
-            self._serial = max(self._serial, item.facts.serial)
-            key = record.key
-            if key in self.records or key in self._gone_keys:  # told twice, after an interruption
-                self.tier.release(place)
-                self.tenants.subtract(record.tenant, record.footprint)
-            elif key in known or key in (self._barred or ()):
-                self._bury(record)
-            else:
-                self.records[key] = record
-                self._go_live(record, now_s)
+        batch = items if isinstance(items, Batch) else Batch.of(items)
+        if not len(batch):
+            return
+        footprints = batch.footprints()
+        places = self.tier.restore(batch.places, footprints)
+        batch.places = places
+        self._serial = max(self._serial, int(batch.serials.max()))
+        sums = np.bincount(batch.tenants, footprints, len(batch.names))
+        for tenant, size_bytes in zip(batch.names, sums, strict=True):
+            if size_bytes:
+                self.tenants.add(tenant, int(size_bytes))
+        if len(self.records) or self.gone or not self._load_all(batch, known):
+            for item in batch:
+                self._load_one(item, known, now_s)
+
+    def _load_all(self, batch: Batch, known: Collection[BlockKey]) -> bool:
+        """Into an empty shelf. False, and nothing was done, when a key is there twice."""
+        try:
+            self.records.load(batch)
+        except ValueError:
+            return False
+        if self.online:
+            self._tell_all(True)
+        for tenant in self.tenants.followed:
+            self.tenants.leave(tenant)
+            self.tenants.follow(tenant, self.keys_of(tenant))
+        for key in [*known, *(self._barred or ())]:
+            record = self.records.get(key)
+            if record is not None:
+                self.drop(record)
+        return True
+
+    def _load_one(self, item: Item, known: Container[BlockKey], now_s: float) -> None:
+        record = Record(item, Stage.ARRIVING)
+        key = record.key
+        if key in self.records or key in self._gone_keys:  # told twice, after an interruption
+            self.tier.release(item.place, record.footprint)
+            self.tenants.subtract(record.tenant, record.footprint)
+        elif key in known or key in (self._barred or ()):
+            self._bury(record)
+        else:
+            self.records.arrive(record)
+            self._go_live(record)
 
     def _is_news(self, key: BlockKey, known: Container[BlockKey]) -> bool:
         return key not in self.records and key not in self._gone_keys and key not in known
@@ -144,9 +148,10 @@ class Shelf:
     def forget_missing(self, before: dict[BlockKey, Record], found: Container[BlockKey]) -> int:
         """Other nodes have erased what a listing did not find again; how many."""
         missing = 0
-        for key, record in before.items():
-            is_same = self.records.get(key) is record and record.stage is Stage.LIVE
-            if key not in found and is_same and not record.moves:
+        for key, seen in before.items():
+            record = self.records.get(key) if key not in found else None
+            is_same = record is not None and record.item == seen.item
+            if record is not None and is_same and record.stage is Stage.LIVE and not record.moves:
                 self.drop(record)
                 self._to_erase.remove(record)
                 self.end_erasure(record, True, was_ordered=False)
@@ -171,16 +176,18 @@ class Shelf:
 
     def touch(self, keys: Sequence[BlockKey], now_s: float) -> None:
         """A use of a run, head first, wherever it was read."""
-        self._policy.touch(keys, now_s)
+        self.records.touch(keys)
         self.tenants.touched(keys)
         for key in keys:
             self._stay(key)
 
     def readable_keys(self) -> list[BlockKey]:
         """All that can be read now."""
-        if not self.online:
-            return []
-        return [key for key, record in self.records.items() if record.stage is Stage.LIVE]
+        return unpack_keys(self.records.live_keys()) if self.online else []
+
+    def packed_keys(self) -> list[bytes]:
+        """The same, in one piece."""
+        return [self.records.live_keys()] if self.online else []
 
     def keys_of(self, tenant: TenantId) -> list[BlockKey]:
         """What lies here of one tenant. Looks at everything."""
@@ -208,19 +215,19 @@ class Shelf:
         if place is None:
             return None
         if not self._budget.take(wants_bytes, now_s):
-            self.tier.release(place)
+            self.tier.release(place, wants_bytes)
             return None
         self._serial += 1
         facts = Facts(key, tenant, size_bytes, chunk_bytes, self._serial)
         record = Record(Item(facts, place), Stage.ARRIVING, moves=1)
-        self.records[key] = record
+        self.records.arrive(record)
         self.tenants.add(tenant, record.footprint)
         return record
 
     def end_arrival(self, record: Record, is_written: bool, now_s: float) -> None:
         if record.stage is Stage.ARRIVING and is_written:
             record.moves -= 1
-            self._go_live(record, now_s)
+            self._go_live(record)
             return
         if record.stage is Stage.ARRIVING:
             self.drop(record)
@@ -230,22 +237,23 @@ class Shelf:
 
     def begin_move(self, record: Record) -> None:
         """Somebody reads it."""
+        self.records.keep(record)
         record.moves += 1
 
     def end_move(self, record: Record) -> None:
         assert record.moves > 0
         record.moves -= 1
-        if record.stage is Stage.GONE and not record.moves:
+        if record.stage is Stage.LIVE:
+            self.records.rest(record)
+        elif record.stage is Stage.GONE and not record.moves:
             self._to_erase.append(record)
 
     def drop(self, record: Record) -> None:
         """Takes it away; it is erased when nobody moves it any more."""
         self._stay(record.key)
-        del self.records[record.key]
+        self.records.remove(record)
         if record.stage is Stage.LIVE:
-            self._policy.remove(record.key)
             self.tenants.went(record.tenant, record.key)
-            self.live -= 1
             if self.online:
                 self.changes.removed(record.key)
         self._bury(record)
@@ -271,7 +279,7 @@ class Shelf:
         self._gone_keys[record.key] -= 1
         if not self._gone_keys[record.key]:
             del self._gone_keys[record.key]
-        self.tier.release(record.item.place)
+        self.tier.release(record.item.place, record.footprint)
         self.tenants.subtract(record.tenant, record.footprint)
 
     # --- making room ---
@@ -290,18 +298,16 @@ class Shelf:
         """Whose turn it is. Those that are being read or leaving go to the end of the order, and so
         do pinned ones; soft pins go when there is hardly anything else."""
         soft: Record | None = None
-        for _ in range(min(VICTIMS_LOOKED_MAX, len(self._policy))):
-            key = self._policy.victim(now_s)
-            if key is None:
-                return None
-            record = self.records[key]
+        for _ in range(min(VICTIMS_LOOKED_MAX, self.live)):
+            record = self.records.first()
+            assert record is not None
+            key = record.key
             pin = self.pin_of(key)
             if not record.moves and not pin and self.is_ours(key):
                 return record
             if not record.moves and pin == "soft":
                 soft = soft or record
-            self._policy.remove(key)
-            self._policy.insert(key, record.item.facts.size_bytes, now_s)
+            self.records.touch([key])
         return soft if self.is_pressed else None
 
     def fits_quota(self, tenant: TenantId, size_bytes: int, chunk_bytes: int) -> bool:
@@ -349,13 +355,10 @@ class Shelf:
         self.tenants.check({r.key: r.tenant for r in everything if r.stage is Stage.LIVE})
         assert self.tier.bytes_used == sum(record.footprint for record in everything)
         assert len({record.item.place for record in everything}) == len(everything)
-        live = [r for r in self.records.values() if r.stage is Stage.LIVE]
-        assert self.live == len(live) == len(self._policy)
-        for key, record in self.records.items():
-            assert record.key == key
-            assert record.stage is not Stage.GONE
-            assert record.stage is not Stage.ARRIVING or record.moves == 1
-            assert (key in self._policy) == (record.stage is Stage.LIVE)
+        self.records.check()
+        arriving = [r for r in self.records.values() if r.stage is Stage.ARRIVING]
+        assert all(record.moves == 1 for record in arriving)
+        assert len(self.records) == self.live + len(arriving)
         assert all(record.stage is Stage.GONE for record in self.gone)
         assert Counter(record.key for record in self.gone) == self._gone_keys
         assert self._gone_bytes == sum(record.footprint for record in self.gone)
@@ -364,13 +367,22 @@ class Shelf:
 
     # --- inside ---
 
-    def _go_live(self, record: Record, now_s: float) -> None:
+    def _go_live(self, record: Record) -> None:
         record.stage = Stage.LIVE
-        self._policy.insert(record.key, record.item.facts.size_bytes, now_s)
+        self.records.settle(record)
         self.tenants.came(record.tenant, record.key)
-        self.live += 1
         if self.online:
             self.changes.stored(record.key)
+
+    def _tell_all(self, is_stored: bool) -> None:
+        """All that lies here came or went. Of very many, only named values are told one by one:
+        who wants to know of blocks asks for a list."""
+        tell = self.changes.stored if is_stored else self.changes.removed
+        if self.live > TOLD_MAX:
+            self.changes.relist()
+        packed = self.records.live_keys(MARK if self.live > TOLD_MAX else b"")
+        for key in unpack_keys(packed):
+            tell(key)
 
     def _bury(self, record: Record) -> None:
         record.stage = Stage.GONE

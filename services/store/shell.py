@@ -78,7 +78,7 @@ async def running_node(context: Context) -> AsyncIterator[StoreNode]:
                 region = transfer.allocate(tier.bytes_total)
             except OSError as error:
                 raise TooLittleMemory(f"no segment of {tier.bytes_total} bytes: {error}") from error
-            shelves = {each.shelf.name: each.shelf.readable_keys for each in lower}
+            shelves = {each.shelf.name: each.shelf.packed_keys for each in lower}
             events = EventPublisher(context, {tier.name: core.live_keys, **shelves})
 
             def on_changes(tier: str, stored: list[BlockKey], removed: list[BlockKey]) -> None:
@@ -86,6 +86,7 @@ async def running_node(context: Context) -> AsyncIterator[StoreNode]:
                 events.removed(tier, removed)
 
             node = StoreNode(core, region, context.clock, on_changes, context.bus.payload_max_bytes)
+            node.on_relist = events.relist
             try:
                 await _open_lower(context, node, lower)
                 if sum(each.shelf.live for each in lower) > RECORDS_MANY:

@@ -54,6 +54,11 @@ class EventPublisher:
         self._log.removed(tier, keys)
         self._wake()
 
+    def relist(self) -> None:
+        """More changed than can be told: readers find a gap and ask for a snapshot."""
+        self._log.relist()
+        self._wake()
+
     def endpoint(self) -> Endpoint:
         """Serve it together with the owner's other endpoints."""
         return Endpoint("kv_snapshot", self._snapshot_subject, self._on_snapshot)

@@ -14,7 +14,7 @@ from moonpool.messages.events import KvEvents, SnapshotPage, SnapshotRequest
 from moonpool.messages.ids import OwnerId
 from moonpool.runtime.errors import SnapshotExpired
 
-Listing = Callable[[], Iterable[BlockKey]]  # keys held in one tier right now
+Listing = Callable[[], Iterable[bytes]]  # keys held in one tier right now, or packed runs of them
 
 KEYS_PER_MESSAGE_MAX = 4096
 PENDING_KEYS_MAX = (
@@ -69,6 +69,14 @@ class KvLog:
 
     def removed(self, tier: str, keys: Iterable[BlockKey]) -> None:
         self._note(tier, keys, False)
+
+    def relist(self) -> None:
+        """More changed than can be told: readers are to ask for a snapshot."""
+        for each in self._pending.values():
+            each.clear()
+        self._version += 1
+        self._seq += 1  # a number nobody will ever see: the gap that asks for a snapshot
+        self._gaps += 1
 
     def take(self) -> list[KvEvents]:
         """The messages that tell what changed since the last call; publish them in this order."""
@@ -137,10 +145,7 @@ class KvLog:
             changes[key] = held
         self._version += 1
         if self.pending_keys > PENDING_KEYS_MAX:
-            for each in self._pending.values():
-                each.clear()
-            self._seq += 1  # a number nobody will ever see: the gap that asks for a snapshot
-            self._gaps += 1
+            self.relist()
 
     def _message(self, tier: str, stored: bytes, removed: bytes) -> KvEvents:
         self._seq += 1

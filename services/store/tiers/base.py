@@ -5,13 +5,16 @@ core's affair. Moving bytes is not the ledger's: peers write and read the `dram`
 and a lower tier brings its own asynchronous reader and writer for the shell.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy.typing as npt
 
 from moonpool.messages.store import TierStats
 
 
-class Tier(Protocol):
+class Ledger(Protocol):
+    """What all tiers have in common."""
+
     @property
     def name(self) -> str:
         """ "dram", "nvme" or "oss", as events and metrics say it."""
@@ -29,18 +32,27 @@ class Tier(Protocol):
     def reserve(self, size_bytes: int) -> int | None:
         """A place for `size_bytes`, or None when there is none. ValueError when not positive."""
 
-    def release(self, place: int) -> None:
-        """Gives a place back. KeyError when it is not taken."""
-
     def stats(self, blocks: int, evictions: int) -> TierStats: ...
 
     def check(self) -> None:
         """Asserts the ledger's invariants."""
 
 
-class LowerTier(Tier, Protocol):
-    """A tier whose contents outlive the process."""
+class Tier(Ledger, Protocol):
+    """Remembers what is taken."""
 
-    def restore(self, taken: Sequence[tuple[int, int]]) -> list[int]:
-        """Takes (place, size) pairs of an earlier life; the places they have from now on.
+    def release(self, place: int) -> None:
+        """Gives a place back. KeyError when it is not taken."""
+
+
+class LowerTier(Ledger, Protocol):
+    """A tier whose contents outlive the process. Of millions of places it remembers only what is
+    free: who has a place knows its size."""
+
+    def restore(self, places: "npt.NDArray[Any]", sizes: "npt.NDArray[Any]") -> "npt.NDArray[Any]":
+        """Takes places of an earlier life, of these sizes; which ones they are from now on.
         ValueError when they overlap."""
+
+    def release(self, place: int, size_bytes: int) -> None:
+        """Gives back a place that was taken for `size_bytes`. AssertionError when more is given
+        back than was taken."""

@@ -1,43 +1,70 @@
 """The nvme tier's ledger: offsets into its segment file."""
 
-from collections.abc import Sequence
+from typing import Any
 
-from moonpool.cache import OffsetAllocator
+import numpy as np
+import numpy.typing as npt
+
+from moonpool.cache import Holes
 from moonpool.messages.store import TierStats
+from services.store.tiers.record import PAGE_BYTES, round_up
 
 
 class NvmeTier:
-    """A `Tier` whose places are byte offsets into a segment file of `size_bytes`."""
+    """A `LowerTier` whose places are byte offsets into a segment file of `size_bytes`."""
 
     name = "nvme"
 
     def __init__(self, size_bytes: int) -> None:
-        self._allocator = OffsetAllocator(size_bytes)
-
-    @property
-    def bytes_total(self) -> int:
-        return self._allocator.size_bytes
-
-    @property
-    def bytes_used(self) -> int:
-        return self._allocator.bytes_used
+        """ValueError when it holds no page."""
+        self.bytes_total = size_bytes - size_bytes % PAGE_BYTES
+        if self.bytes_total <= 0:
+            raise ValueError(f"{size_bytes} bytes hold no page of {PAGE_BYTES}")
+        self.bytes_used = 0  # 0 <= bytes_used <= bytes_total
+        self._holes = Holes()
+        self._holes.give(0, self.bytes_total)
 
     def footprint(self, size_bytes: int) -> int:
-        return self._allocator.round_up(size_bytes)
+        return round_up(size_bytes)
 
     def reserve(self, size_bytes: int) -> int | None:
-        return self._allocator.allocate(size_bytes)
+        if size_bytes < 1:
+            raise ValueError(f"cannot reserve {size_bytes} bytes")
+        rounded = round_up(size_bytes)
+        place = self._holes.take(rounded)
+        if place is not None:
+            self.bytes_used += rounded
+        return place
 
-    def restore(self, taken: Sequence[tuple[int, int]]) -> list[int]:
+    def restore(self, places: "npt.NDArray[Any]", sizes: "npt.NDArray[Any]") -> "npt.NDArray[Any]":
         """Only before anything was reserved: ValueError otherwise."""
-        self._allocator.restore(taken)
-        return [place for place, _ in taken]
+        if self.bytes_used:
+            raise ValueError("places can be restored only before any was handed out")
+        order = np.argsort(places)
+        starts = places[order]
+        ends = starts + -(-sizes[order] // PAGE_BYTES) * PAGE_BYTES
+        before = np.concatenate(([0], ends))  # where the one before ends; ..
+        after = np.concatenate((starts, [self.bytes_total]))  # .. and the next begins
+        if np.any(before > after) or np.any(sizes < 1):
+            raise ValueError("records overlap, or stick out")
+        self._holes = Holes()
+        for index in np.flatnonzero(before < after).tolist():
+            self._holes.give(int(before[index]), int(after[index] - before[index]))
+        self.bytes_used = int((ends - starts).sum())
+        return places
 
-    def release(self, place: int) -> None:
-        self._allocator.free(place)
+    def release(self, place: int, size_bytes: int) -> None:
+        rounded = round_up(size_bytes)
+        assert place % PAGE_BYTES == 0
+        assert 0 <= place <= self.bytes_total - rounded
+        assert rounded <= self.bytes_used
+        self._holes.give(place, rounded)
+        self.bytes_used -= rounded
 
     def stats(self, blocks: int, evictions: int) -> TierStats:
         return TierStats(self.name, blocks, self.bytes_used, self.bytes_total, evictions)
 
     def check(self) -> None:
-        self._allocator.check()
+        self._holes.check()
+        free_bytes = sum(size_bytes for _, size_bytes in self._holes.items())
+        assert self.bytes_used + free_bytes == self.bytes_total

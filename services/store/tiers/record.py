@@ -22,6 +22,9 @@ _VERSION = 1
 _HEAD = struct.Struct("<8sH16sQQQI64sI")
 
 
+HEAD_BYTES = _HEAD.size  # of a header, before its checksums
+
+
 class Facts(NamedTuple):
     """What an object is, apart from its bytes. Millions are made at a start: a tuple is quick."""
 

@@ -72,7 +72,6 @@ class World:
             shelves.append(
                 Shelf(
                     tier,
-                    LruPolicy(),
                     headroom=0.1,
                     budget=WriteBudget(tier.bytes_total, 0.0),
                     first_serial=self.lives << 32,

@@ -24,7 +24,7 @@ ACME, EMU = TenantId("acme"), TenantId("emu")
 def make_core(dram_pages: int = 20, nvme_records: int = 20) -> StoreCore:
     tier = NvmeTier(nvme_records * RECORD)
     budget = WriteBudget(tier.bytes_total, 0.0)
-    shelf = Shelf(tier, LruPolicy(), headroom=0.0, budget=budget, first_serial=1)
+    shelf = Shelf(tier, headroom=0.0, budget=budget, first_serial=1)
     core = StoreCore(DramTier(dram_pages * PAGE), LruPolicy(), Limits(headroom=0.0), [shelf])
     shelf.end_load()
     shelf.set_condition(online=True, writable=True, health="ok")
@@ -35,7 +35,7 @@ def make_shared_core(dram_pages: int = 20) -> StoreCore:
     """Over a bucket."""
     tier = OssTier(1 << 30)
     budget = WriteBudget(tier.bytes_total, 0.0)
-    shelf = Shelf(tier, LruPolicy(), headroom=0.0, budget=budget, first_serial=1)
+    shelf = Shelf(tier, headroom=0.0, budget=budget, first_serial=1)
     core = StoreCore(DramTier(dram_pages * PAGE), LruPolicy(), Limits(headroom=0.0), [shelf])
     shelf.end_load()
     shelf.set_condition(online=True, writable=True, health="ok")
