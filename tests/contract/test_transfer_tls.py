@@ -147,6 +147,17 @@ async def test_a_peer_that_begins_and_never_shakes_hands_is_dropped(
     assert pair.far.stats()["tcp.tls_refused"] == 1
 
 
+async def test_an_owner_that_is_full_is_no_stranger(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moonpool.transfer.transports.tcp_owner.STREAMS_MAX", 0)
+    far, mine = pair.far.allocate(SIZE), pair.near.allocate(SIZE)
+    with pytest.raises(PeerLost) as raised:
+        await pair.near.submit([read(mine, pair.near.open(far.grant("r")), SIZE)])
+    assert not isinstance(raised.value, PeerUntrusted)
+    assert pair.far.stats()["tcp.streams_refused"] >= 1
+
+
 @pytest.mark.parametrize("missing", ["certificate", "key", "authority"])
 async def test_files_that_are_no_good_stop_the_start(tmp_path: Path, missing: str) -> None:
     files = replace(certificates("mesh"), **{missing: str(tmp_path / "nothing.pem")})

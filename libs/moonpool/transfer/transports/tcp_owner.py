@@ -116,8 +116,9 @@ class TcpServer:
                 thread.start()
                 return
         self._tally.add("tcp.streams_refused")
-        with contextlib.suppress(OSError):
-            sock.send(pack_hello(self._table.epoch, Status.BUSY))
+        if self._tls is None:  # else it would be no word of tls
+            with contextlib.suppress(OSError):
+                sock.send(pack_hello(self._table.epoch, Status.BUSY))
         sock.close()
 
     def _serve(self, sock: socket.socket) -> None:
@@ -153,6 +154,7 @@ class TcpServer:
             safe.do_handshake()
         except OSError:
             self._tally.add("tcp.tls_refused")
+            _linger(safe)
             with self._lock:
                 self._streams.pop(safe, None)
             safe.close()
@@ -248,12 +250,7 @@ class TcpServer:
         """Says why, then reads on for a moment: closing with bytes unread would reset the stream
         and could take the answer with it."""
         sock.sendall(pack_reply(status, frame.request, 0))
-        vectored.shut(sock, socket.SHUT_WR)
-        deadline = time.monotonic() + LINGER_S
-        vectored.set_timeouts(sock, LINGER_S, LINGER_S)
-        sink = bytearray(1 << 20)
-        while time.monotonic() < deadline and sock.recv_into(sink):
-            pass
+        _linger(sock)
 
     @property
     def streams(self) -> int:
@@ -292,3 +289,14 @@ def _columns(scratch: _Scratch, frame: Frame) -> tuple[Column, Column]:
     if int(lengths.sum()) != frame.payload:
         raise BadFrame("ranges and payload differ")
     return ranges[:, 0], lengths
+
+
+def _linger(sock: socket.socket) -> None:
+    """For what was said last to arrive: a close with bytes unread would take it back."""
+    vectored.shut(sock, socket.SHUT_WR)
+    deadline = time.monotonic() + LINGER_S
+    vectored.set_timeouts(sock, LINGER_S, LINGER_S)
+    sink = bytearray(1 << 20)
+    with contextlib.suppress(OSError):
+        while time.monotonic() < deadline and socket.socket.recv_into(sock, sink):
+            pass
