@@ -52,6 +52,7 @@ class NatsLink:
         self._closing = False
         self._said = ""  # last error logged, so that a repeated one is not
         self._reviving: asyncio.Task[None] | None = None
+        self._flushing: set[asyncio.Task[None]] = set()  # each ends within FLUSH_MAX_S
         self.reconnects = 0
         self.errors = 0
 
@@ -133,14 +134,28 @@ class NatsLink:
                 while client.is_connected and client.pending_data_size > 0:  # noqa: ASYNC110
                     await asyncio.sleep(0)
             if client.is_connected:
-                await client.flush(timeout=FLUSH_MAX_S)  # type: ignore[arg-type]
+                await self._flush(client)
         except (TimeoutError, nats.errors.Error) as error:
             log.debug("flush was cut off", extra={"error": repr(error)})
+
+    async def _flush(self, client: Client) -> None:
+        """Runs to its end even when its caller is cancelled: a PONG for a flush that was cut off
+        ends the library's reading of the connection."""
+        flushing = asyncio.create_task(client.flush(timeout=FLUSH_MAX_S))  # type: ignore[arg-type]
+        self._flushing.add(flushing)
+        flushing.add_done_callback(self._flushing.discard)
+        try:
+            await asyncio.shield(flushing)
+        except asyncio.CancelledError:
+            flushing.add_done_callback(lambda over: over.cancelled() or over.exception())
+            raise
 
     async def close(self) -> None:
         """Sends what is pending and closes. Idempotent."""
         self._closing = True
         self._up = False
+        if self._flushing:
+            await asyncio.wait(self._flushing)
         if self._reviving is not None:
             self._reviving.cancel()
             await asyncio.wait([self._reviving])
