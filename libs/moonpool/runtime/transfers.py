@@ -37,6 +37,7 @@ class TransferMetrics:
         self._by_transport = {
             "bad_frames": metrics.counters(names.TRANSFER_BAD_FRAMES),
             "frames_corrupt": metrics.counters(names.TRANSFER_CORRUPT),
+            "served_bytes": metrics.counters(names.TRANSFER_SERVED_BYTES),
         }
         self._endpoints = metrics.gauges(names.TRANSFER_ENDPOINTS)
         self._paths = metrics.gauges(names.TRANSFER_PATHS)

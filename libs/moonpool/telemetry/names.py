@@ -152,6 +152,11 @@ TRANSFER_SECONDS = CounterSpec(
 TRANSFER_SLICES = CounterSpec(
     "moonpool_transfer_slices_total", "Slices moved.", ("transport", "op")
 )
+TRANSFER_SERVED_BYTES = CounterSpec(
+    "moonpool_transfer_served_bytes_total",
+    "Bytes moved for peers, where we take part in it (not over shm and rdma).",
+    ("transport",),
+)
 TRANSFER_SLICE_SECONDS = HistogramSpec(
     "moonpool_transfer_slice_seconds",
     "Seconds that one slice was on its way.",

@@ -46,9 +46,10 @@ def test_counters_follow_what_the_engine_counted() -> None:
         ("refusals.bounds", names.TRANSFER_REFUSALS, ("bounds",)),
         ("tcp.bad_frames", names.TRANSFER_BAD_FRAMES, ("tcp",)),
         ("tcp.frames_corrupt", names.TRANSFER_CORRUPT, ("tcp",)),
+        ("tcp.served_bytes", names.TRANSFER_SERVED_BYTES, ("tcp",)),
     ],
 )
-def test_trouble_is_counted(name: str, spec: names.CounterSpec, labels: tuple[str, ...]) -> None:
+def test_what_is_told_by_name_is_counted(name: str, spec: names.CounterSpec, labels: tuple[str, ...]) -> None:
     metrics, engine = Metrics(), Engine({name: 3.0, "refusals": 9.0})
     shown = TransferMetrics(metrics, engine)
     shown.show()
