@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,10 @@ async def serving(node: NodeProcess) -> None:
     await until(lambda: "serving" in node.lines(), 20.0)
 
 
+def has_more_than(some: set[int], count: int) -> bool:
+    return len(some) > count
+
+
 async def read_all(hand: BlockHand, node: str, numbers: set[int], within_s: float = 20.0) -> None:
     """Every one of them, sooner or later."""
     left = set(numbers)
@@ -60,7 +65,6 @@ async def test_durable_puts_survive_kill_9_at_any_moment(tmp_path: Path) -> None
                 await serving(node)
                 async with hand_on(server.url, "node-1") as hand:
                     await read_all(hand, "node-1", acknowledged)
-                    before = len(acknowledged)
 
                     async def write() -> None:
                         nonlocal number
@@ -70,7 +74,8 @@ async def test_durable_puts_survive_kill_9_at_any_moment(tmp_path: Path) -> None
                             acknowledged.update(await hand.put("node-1", some, durable=True))
 
                     work = asyncio.create_task(write())
-                    await until(lambda b=before: len(acknowledged) > b + 8, 20.0)  # type: ignore[misc]
+                    enough = len(acknowledged) + 8
+                    await until(partial(has_more_than, acknowledged, enough), 20.0)
                     await asyncio.sleep(choose.uniform(0.0, 0.7))
                     node.kill()
                     work.cancel()
