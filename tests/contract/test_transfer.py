@@ -21,6 +21,7 @@ from moonpool.transfer import (
     TransferRequest,
 )
 from tests.contract.transfer_wiring import (
+    PATIENCE,
     WIRINGS,
     Pair,
     array,
@@ -267,8 +268,8 @@ async def test_unregister_waits_for_transfers_and_then_refuses(pair: Pair) -> No
     near, far = pair.near.allocate(size), pair.far.allocate(size)
     sent = fill(far, 15)
     remote = pair.near.open(far.grant("r"))
-    batch = pair.near.submit([read(near, remote, size)])
-    await near.unregister()
+    batch = pair.near.submit([read(near, remote, size)], deadline_s=10.0 * PATIENCE)
+    await near.unregister(timeout_s=5.0 * PATIENCE)
     assert batch.done
     assert batch.error(0) is None
     assert np.array_equal(array(near), sent)
