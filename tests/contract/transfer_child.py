@@ -24,7 +24,7 @@ async def main() -> None:
         listen_host=settings["host"],
         transports=tuple(settings["transports"]),
         rdma_device=settings["rdma_device"],
-        tls=TlsFiles(**settings["tls"]) if settings["tls"] else None,
+        tls=TlsFiles(**settings["tls"]) if settings.get("tls") else None,
     )
     region = engine.allocate(settings["length"])
     bytes_of = np.frombuffer(region.view, np.uint8)
