@@ -297,6 +297,6 @@ class Mover:
         return await asyncio.get_running_loop().run_in_executor(lane.pool, do)
 
 
-def _next_of(pages: Iterator[list[Item]]) -> list[Item] | None:
+def _next_of(pages: Iterator[Sequence[Item]]) -> Sequence[Item] | None:
     with uncollected():
         return next(pages, None)

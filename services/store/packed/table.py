@@ -90,7 +90,7 @@ class Table:
         there twice."""
         assert not self._count
         hashed = self._hash_many(low, high)
-        order = np.argsort(hashed, kind="stable")
+        order = np.argsort(hashed)
         hashed = hashed[order]
         twins = np.flatnonzero(hashed[1:] == hashed[:-1])
         left, right = order[twins], order[twins + 1]

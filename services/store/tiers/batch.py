@@ -59,6 +59,29 @@ class Batch(Sequence[Item]):
         low, high = words[:, 0].copy(), words[:, 1].copy()
         return cls(low, high, places, sizes, chunks, serials, tenants, names)
 
+    @classmethod
+    def joined(cls, parts: Sequence["Batch"]) -> "Batch":
+        """One after the other."""
+        if not parts:
+            return cls.of([])
+        names = list(dict.fromkeys(name for part in parts for name in part.names))
+        index = {name: number for number, name in enumerate(names)}
+        tenants = [np.array([index[n] for n in p.names], np.int64)[p.tenants] for p in parts]
+
+        def column(name: str) -> Column:
+            return np.concatenate([getattr(part, name) for part in parts])
+
+        return cls(
+            column("low"),
+            column("high"),
+            column("places"),
+            column("sizes"),
+            column("chunks"),
+            column("serials"),
+            np.concatenate(tenants),
+            names,
+        )
+
     def footprints(self) -> Column:
         """What each takes: as `record_bytes` says."""
         sums = self.sizes // self.chunks * CHECKSUM_BYTES

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from moonpool.kv.checksum import bad_chunks
+from services.store.tiers.batch import Batch
 from services.store.tiers.copied import Copied
 from services.store.tiers.direct import Arenas, DirectFile, copy_bytes
 from services.store.tiers.errors import (
@@ -62,7 +63,7 @@ class NvmeVault:
         self._index: IndexFile | None = None
         self._lock_fd = -1
 
-    def open(self) -> Iterator[list[Item]]:
+    def open(self) -> Iterator[Batch]:
         self.close()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)

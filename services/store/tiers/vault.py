@@ -5,7 +5,7 @@ themselves: each carries its facts and checksums, so that a torn, misplaced or f
 noticed whoever reads it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from services.store.tiers.record import Facts
@@ -33,7 +33,7 @@ class Vault(Protocol):
     def is_shared(self) -> bool:
         """Other nodes put and erase there too: `open` is asked again now and then."""
 
-    def open(self) -> Iterator[list[Item]]:
+    def open(self) -> Iterator[Sequence[Item]]:
         """What it holds, least recently written first, in pages; tried again after a failure.
         Nothing else is called before the first page is there."""
 
