@@ -34,7 +34,6 @@ from moonpool.transfer.tls import Tls, TlsFiles
 from moonpool.transfer.topology import Topology, discover
 from moonpool.transfer.transports.base import Path, Surroundings, Transport, TransportUnavailable
 from moonpool.transfer.transports.kinds import KINDS, ONE_SIDED
-from moonpool.transfer.wire import refused
 
 INLINE_BYTES = 1 << 20  # a batch up to this size is copied at once: a thread would cost more
 INLINE_RANGES = 64
@@ -200,10 +199,7 @@ class TransferEngine:
             await self.submit([one_byte], deadline_s=deadline_s, checksum=False)
         finally:
             await look.unregister()
-        hold = path.hold(remote)
-        if hold is None:
-            raise refused(remote.grant.segment, "expired")
-        view = MappedView(remote, hold, lease_s, self._loop)
+        view = MappedView(remote, path.hold(remote), lease_s, self._loop)
         self._views.add(view)
         return view
 

@@ -103,8 +103,8 @@ class MappedView:
 class Mapper(Path, Protocol):
     """A path that can map what a peer granted."""
 
-    def hold(self, remote: OpenedGrant) -> Hold | None:
-        """Ours from now on, if the grant is attached. Raises GrantRefused, PeerLost."""
+    def hold(self, remote: OpenedGrant) -> Hold:
+        """Of a grant that was just used. Raises GrantRefused, PeerLost."""
 
 
 def mapper_of(remote: OpenedGrant) -> Mapper:

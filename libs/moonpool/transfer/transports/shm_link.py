@@ -273,12 +273,14 @@ class ShmLink:
             if attachment.withdrawn and not attachment.copies:
                 self._confirm()
 
-    def hold(self, remote: OpenedGrant) -> ShmHold | None:
+    def hold(self, remote: OpenedGrant) -> ShmHold:
         """See `Mapper`."""
         grant = remote.grant
         attachment = self._attached.get((grant.key, grant.offset, grant.length))
-        if attachment is None or not attachment.fresh:
-            return None
+        if attachment is None:
+            raise PeerLost(f"{self.peer} went away")
+        if not attachment.fresh:
+            raise refused(self.peer, "unknown" if attachment.withdrawn else "expired")
         problem = self.enter(attachment)
         if problem is None:
             return ShmHold(self, attachment)
