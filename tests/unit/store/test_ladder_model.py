@@ -48,6 +48,8 @@ class Disk:
 
 
 class World:
+    outcomes = (12, 1, 1)  # weights of done, lost, failed
+
     def __init__(self, seed: int) -> None:
         self.choose = random.Random(seed)
         self.now = 0.0
@@ -197,7 +199,7 @@ class World:
         if not self.moves:
             return
         move = self.moves.pop(self.choose.randrange(len(self.moves)))
-        outcome = self.choose.choices(list(Outcome), [12, 1, 1])[0]
+        outcome = self.choose.choices(list(Outcome), self.outcomes)[0]
         ladder = self.core.ladder
         if isinstance(move, Promotion):
             self.promote(move, outcome)
