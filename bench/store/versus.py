@@ -4,7 +4,7 @@ registered memory on both sides."""
 import itertools
 
 from bench.store.mooncake import MooncakeClient, RivalFailed, mooncake
-from bench.store.ours import OurStore, our_stores
+from bench.store.ours import OurStore
 from bench.store.rounds import Compared, compare, say
 
 MIB, KIB = 1 << 20, 1 << 10
@@ -15,28 +15,27 @@ BATCH = 64
 _numbers = itertools.count()
 
 
-async def versus_mooncake(rounds: int) -> tuple[list[Compared], str]:
+async def versus_mooncake(
+    remote: OurStore, local: OurStore, rounds: int
+) -> tuple[list[Compared], str]:
     """(what was compared, why not all of it or "")."""
     done: list[Compared] = []
     try:
-        async with our_stores() as (remote, local):
-            say("gets and puts through tcp, beside mooncake")
-            async with mooncake(local=False) as theirs:
-                for name, size_bytes, count in [
-                    ("get_4MiB_over_mooncake", 4 * MIB, 16),
-                    ("get_256KiB_over_mooncake", 256 * KIB, 48),
-                ]:
-                    done.append(await _gets(name, remote, theirs, size_bytes, count, rounds))
-                done.append(await _puts(remote, theirs, 4 * MIB, 16, rounds))
-                done.append(await _batches(remote, theirs, 4 * KIB, 12, rounds))
-                done.append(await _exists(remote, theirs, 64, rounds))
-            say("gets on one host, beside mooncake with a segment of its own")
-            async with mooncake(local=True) as theirs:
-                compared = await _gets(
-                    "local_get_over_mooncake", local, theirs, 4 * MIB, 16, rounds
-                )
-                compared.ours, compared.theirs = "moonpool, shm", "mooncake, own segment"
-                done.append(compared)
+        say("gets and puts through tcp, beside mooncake")
+        async with mooncake(local=False) as theirs:
+            for name, size_bytes, count in [
+                ("get_4MiB_over_mooncake", 4 * MIB, 16),
+                ("get_256KiB_over_mooncake", 256 * KIB, 48),
+            ]:
+                done.append(await _gets(name, remote, theirs, size_bytes, count, rounds))
+            done.append(await _puts(remote, theirs, 4 * MIB, 16, rounds))
+            done.append(await _batches(remote, theirs, 4 * KIB, 12, rounds))
+            done.append(await _exists(remote, theirs, 64, rounds))
+        say("gets on one host, beside mooncake with a segment of its own")
+        async with mooncake(local=True) as theirs:
+            compared = await _gets("local_get_over_mooncake", local, theirs, 4 * MIB, 16, rounds)
+            compared.ours, compared.theirs = "moonpool, shm", "mooncake, own segment"
+            done.append(compared)
     except RivalFailed as error:
         return done, str(error)
     return done, ""
