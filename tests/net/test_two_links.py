@@ -1,6 +1,7 @@
 """Two hosts with two wires between them: both are used, either may be cut at any moment, and one
 that is mended is used again. Real network namespaces, real interfaces."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -163,3 +164,20 @@ async def test_memory_is_reached_through_the_wire_that_is_near_it(
         assert pair.told(0) == 0
         await pair.with_trouble_on_the_way(lambda: near.cut(1), seed=2)
         assert pair.told(0) > SIZE / 2
+
+
+async def test_a_mended_wire_brings_nothing_of_what_went_another_way_meanwhile(
+    hosts: tuple[Host, Host], tmp_path: Path
+) -> None:
+    """The bytes that were under way when it died would be written over newer ones."""
+    near, _ = hosts
+    async with make_pair(hosts, 4, tmp_path) as pair:
+        await pair.both_ways(seed=1)
+        await pair.with_trouble_on_the_way(lambda: near.swallow(1), seed=2)
+        newer = fill(pair.local, 3)
+        await pair.engine.submit([write(pair.local, pair.remote, SIZE)], deadline_s=20.0)
+        near.heal(1)
+        await pair.until_used_again(1)
+        await asyncio.sleep(2.0)  # in which kernels would send again what they still held
+        await pair.engine.submit([read(pair.local, pair.remote, SIZE)], deadline_s=20.0)
+        assert np.array_equal(array(pair.local), newer)
