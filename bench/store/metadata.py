@@ -62,7 +62,8 @@ async def _rate(name: str, do: Callable[[], Awaitable[int]], seconds: float) -> 
     async def lane() -> None:
         nonlocal done
         while (start_s := perf_counter()) - began_s < seconds:
-            done += await do()
+            more = await do()
+            done += more
             took_s.append(perf_counter() - start_s)
 
     async with asyncio.TaskGroup() as group:
