@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from services.cli.verbs import (
+    advise,
     bridge,
     chat,
     down,
@@ -34,6 +35,7 @@ VERBS = (
     simulate,
     verify,
     where,
+    advise,
     topology,
     bridge,
     version,

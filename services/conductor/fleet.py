@@ -57,6 +57,15 @@ class Member:
         return self.registration.role
 
     @property
+    def duty(self) -> str:
+        """What new work it takes: "prefill", "decode" or "both"; its role, when it is none of
+        these."""
+        if self.role != "colocated":
+            return self.role
+        told = self.load.duty if self.load else ""
+        return told if told in ("prefill", "decode") else "both"
+
+    @property
     def epoch(self) -> str:
         return self.registration.epoch
 

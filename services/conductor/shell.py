@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from moonpool.bus import Endpoint, Subscription
+from moonpool.messages.advice import AdviceRequest
 from moonpool.messages.codec import MalformedMessage, decode, encode
 from moonpool.messages.events import KvEvents
 from moonpool.messages.ids import OwnerId
@@ -16,12 +17,14 @@ from moonpool.messages.where import WhereRequest
 from moonpool.runtime import Heart, ServiceContext
 from moonpool.settings import ConductorSettings
 from moonpool.telemetry import names
+from services.conductor.advice import Advisor
 from services.conductor.core import ConductorCore, Policy
 from services.conductor.fetcher import SnapshotFetcher
 from services.conductor.fleet import OWNER_ROLES, Change
 from services.conductor.gauges import Gauges
 from services.conductor.holdings import StreamState
 from services.conductor.prober import Prober
+from services.conductor.switching import RoleKeeper
 from services.conductor.where import where
 
 QUEUE_GROUP = "conductor"
@@ -61,6 +64,16 @@ class Conductor:
             context.epoch,
         )
         self.prober = Prober(context.bus, context.subjects, self._nobody_serves)
+        self.advisor = Advisor(self.core, context.clock.now())
+        self.roles = RoleKeeper(
+            context.bus,
+            context.subjects,
+            context.clock,
+            self.core.fleet,
+            self.advisor,
+            context.id,
+            context.log,
+        )
         self._gauges = Gauges(context.metrics)
         self._resyncs = context.metrics.counters(names.INDEX_RESYNCS)
         self._plan_seconds = context.metrics.histogram(names.PLAN_SECONDS)
@@ -86,6 +99,7 @@ class Conductor:
             Endpoint("plan", subjects.plan, self._on_plan, QUEUE_GROUP),
             Endpoint("hello", subjects.hello, self._on_hello, QUEUE_GROUP),
             Endpoint("where", subjects.where, self._on_where, QUEUE_GROUP),
+            Endpoint("advise", subjects.advise, self._on_advise, QUEUE_GROUP),
             Endpoint("status", subjects.conductor_status, self._on_status, QUEUE_GROUP),
         ]
 
@@ -130,6 +144,7 @@ class Conductor:
             members = (self.core.fleet.get(id) for id in request.exclude)
             self.prober.ask(member for member in members if member)
         reply = self.core.plan(request, now_s)
+        self.advisor.note(request, reply, now_s)
         self._plan_seconds.observe(self._clock.now() - now_s)
         if reply.plan:
             self._predicted.observe(reply.plan.predicted_ttft_s)
@@ -155,6 +170,10 @@ class Conductor:
     async def _on_where(self, payload: bytes) -> bytes:
         request = decode(payload, WhereRequest)
         return encode(where(request, self.core.fleet, self.core.holdings, self._context.id))
+
+    async def _on_advise(self, payload: bytes) -> bytes:
+        decode(payload, AdviceRequest)
+        return encode(self.advisor.advise(self._clock.now(), self._context.id))
 
     # -- what time brings
 
@@ -217,6 +236,7 @@ class Conductor:
             **self.core.stats(),
             **self.fetcher.stats(),
             **self.prober.stats(),
+            **self.roles.stats(),
             "malformed": self.malformed,
         }
 
@@ -245,6 +265,8 @@ async def running_conductor(
                 group.create_task(conductor.prober.run(), name="probes"),
                 group.create_task(conductor.keep_house(), name="house"),
             ]
+            if context.settings.role_switching:
+                tasks.append(group.create_task(conductor.roles.run(), name="roles"))
             try:
                 await context.clock.sleep(warm_up_s)
                 await conductor.followed()

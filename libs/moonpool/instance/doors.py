@@ -12,6 +12,7 @@ from moonpool.instance.prompts import Prompts
 from moonpool.instance.sequence import Phase, Sequence
 from moonpool.kv import unpack_keys
 from moonpool.messages import CallerError, CapacityError, CorruptionError, PeerError
+from moonpool.messages.advice import DUTIES, RoleReply, RoleRequest
 from moonpool.messages.codec import decode, encode
 from moonpool.messages.decode import ReserveReply, ReserveRequest, StartReply, StartRequest
 from moonpool.messages.errors import ErrorInfo
@@ -49,6 +50,7 @@ class Doors:
         self._fingerprint = fingerprint
         self._grants: dict[tuple[str, int], tuple[Sequence, RegionGrant]] = {}
         self.draining = False
+        self.duty = "both" if links.ctx.role == "colocated" else ""
 
     def prefill(self) -> list[Endpoint]:
         return self._endpoints(
@@ -65,6 +67,11 @@ class Doors:
                 "ping": self._ping,
             },
         )
+
+    def role(self) -> Endpoint:
+        """Of colocated instances: what new work they take."""
+        links = self._links
+        return Endpoint("role", links.ctx.subjects.role(links.ctx.id), self._set_role)
 
     def _endpoints(self, role: str, handlers: dict[str, Handler]) -> list[Endpoint]:
         subjects, id = self._links.ctx.subjects, self._links.ctx.id
@@ -99,6 +106,7 @@ class Doors:
         request = decode(payload, SubmitRequest)
         try:
             self._check(request.fingerprint, request.model)
+            self._check_duty("decode" if request.reservation is not None else "both")
             if self._core.find(request.request, request.attempt) is not None:
                 return encode(SubmitReply())  # a repeated message
             seq = self._sequence(request)
@@ -126,6 +134,7 @@ class Doors:
         )
         try:
             self._check(request.fingerprint, "")
+            self._check_duty("prefill")
             if self._core.find(*seq.id) is not None:
                 raise CallerError("this request holds a place already", code="duplicate_request")
             have = self._core.reserve(seq, now_s)
@@ -196,6 +205,24 @@ class Doors:
             )
         if self.draining:
             raise CapacityError("the instance is draining", code="draining", elsewhere=True)
+
+    def _check_duty(self, unfit: str) -> None:
+        """A conductor that has not heard yet what we do may send what is not for us. `unfit`: the
+        duty that cannot take it; "both": all but the one that does both."""
+        if self.duty and (self.duty != "both" if unfit == "both" else self.duty == unfit):
+            raise CapacityError(
+                f"the instance takes {self.duty} work only", code="no_capacity", elsewhere=True
+            )
+
+    async def _set_role(self, payload: bytes) -> bytes:
+        request = decode(payload, RoleRequest)
+        if request.duty not in DUTIES:
+            told = f"duty {request.duty[:32]!r} is none of {', '.join(DUTIES)}"
+            return encode(RoleReply(self.duty, CallerError(told).info()))
+        if request.duty != self.duty:
+            self._links.ctx.log.info("duty=%s before=%s", request.duty, self.duty)
+        self.duty = request.duty
+        return encode(RoleReply(self.duty))
 
     def _sequence(self, request: SubmitRequest) -> Sequence:
         tokens = np.frombuffer(request.tokens, "<i4")

@@ -52,6 +52,7 @@ class Reporter:
             id=self._links.ctx.id,
             epoch=self._links.ctx.epoch,
             seq=self._seq,
+            duty=self._doors.duty,
             state="draining" if self._doors.draining else "ready",
             queued_requests=core.in_phase(Phase.QUEUED, Phase.LOADING, Phase.PREFILL),
             queued_tokens=core.tokens_to_compute(),

@@ -190,6 +190,8 @@ async def _work(
         if ctx.role in ("decode", "colocated"):
             endpoints += doors.decode()
         watchdog = Watchdog(ctx.settings.step_stall_s, partial(give_up, ctx.log))
+        if ctx.role == "colocated":
+            endpoints.append(doors.role())
         worker = Worker(links, core, engine, prompts, output, events, wake, watchdog)
         service = await ctx.serve(endpoints, {"model": engine.spec.identity.model})
         try:

@@ -62,6 +62,7 @@ class LoadReport(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: str
     seq: int
     state: str = "ready"  # "starting", "ready", "draining"
+    duty: str = ""  # of a colocated instance: "both", "prefill", "decode"; "": as its role says
     # prefill side
     queued_requests: int = 0  # the one that runs included
     queued_tokens: int = 0  # still to compute

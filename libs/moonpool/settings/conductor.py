@@ -21,6 +21,11 @@ class ConductorSettings(CommonSettings):
     scheduling: Literal[
         "ours", "random", "load-balance", "longest-prefix", "local-naive", "local", "global"
     ] = Field("ours", description="Scheduling policy; all but `ours` are there to compare with.")
+    role_switching: bool = Field(
+        False,
+        description="Tell colocated instances to prefill or to decode only while that side is "
+        "short and the other has room, and to do both again when it is not.",
+    )
     balancing_threshold: float = Field(
         1.0,
         ge=1,

@@ -8,10 +8,10 @@ def with_least_loaded_decode(view: View, prefill: PrefillOption) -> Choice | Non
     """The prefill with the decode whose tokens would come fastest; a colocated prefill with
     itself. None: no decode can take the request."""
     able = view.able()
-    if prefill.member.role == "colocated":
+    if prefill.member.duty == "both":
         decodes = [option for option in able if option.member is prefill.member]
     else:
-        decodes = [option for option in able if option.member.role == "decode"]
+        decodes = [option for option in able if option.member.duty == "decode"]
     if not decodes:
         return None
     turn = turns(decodes, view.rotation)

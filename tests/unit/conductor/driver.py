@@ -4,6 +4,7 @@ prefill|decode|colocated ID [host=H] [rack=R] [zone=Z] [pool=BLOCKS] [slots=N]
                                                                  a member joins, ready, idle
 node ID [host=H] [rack=R] [zone=Z] [used=SHARE]                  a store node joins
 load ID [queue=PROMPTSxTOKENS] [running=N] [context=T] [free=BLOCKS] [used=SHARE] [state=S]
+        [duty=both|prefill|decode]
 learn prefill|step|link ...                                      samples, as load reports bring
 holds|loses ID TIER CHAIN START..END                             a block event
 lost ID TIER CHAIN START..END                                    a block event that never came
@@ -218,6 +219,8 @@ class Scenario:
                 changes[name] = int(options[option])
         if "used" in options:
             changes["tiers"] = {"dram": (int(100 * float(options["used"])), 100)}
+        if "duty" in options:
+            changes["duty"] = options["duty"]
         if "state" in options:
             changes["state"] = options["state"]
         self.mesh.report(id, **changes)

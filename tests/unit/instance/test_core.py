@@ -337,7 +337,7 @@ def test_a_high_prompt_overtakes_one_that_is_under_way_between_chunks() -> None:
     high.level = 0
     core.submit(high, 1.0)
     work, _ = step(core, now_s=1.0)
-    assert [w.sequence.request for w in work][0] == "high"
+    assert work[0].sequence.request == "high"
 
 
 def test_a_prompt_that_could_not_begin_in_time_is_refused_and_a_begun_one_is_not() -> None:

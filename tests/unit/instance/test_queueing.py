@@ -11,7 +11,7 @@ from moonpool.messages.prefill import AGE_S
 @dataclass
 class Prompt:
     name: str
-    tenant: TenantId = TenantId("a")
+    tenant: TenantId
     level: int = 1
     weight: float = 1.0
     queued_at_s: float = 0.0
