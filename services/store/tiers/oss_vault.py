@@ -20,6 +20,7 @@ from urllib3.exceptions import HTTPError
 
 from moonpool.kv.checksum import bad_chunks
 from moonpool.messages import MoonpoolError
+from services.store.tiers.direct import copy_bytes
 from services.store.tiers.errors import (
     RecordDamaged,
     RecordMissing,
@@ -234,7 +235,7 @@ class OssVault:
                     part = body.read(min(READ_BYTES, view.nbytes - done))
                     if not part or time.monotonic() > ends_s:
                         raise VaultAway(f"{self._bucket.name}: too slow")
-                    view[done : done + len(part)] = part
+                    copy_bytes(view[done : done + len(part)], memoryview(part))
                     done += len(part)
 
     def _try(self, do: Callable[[], R], size_bytes: int, kind: str) -> R:
