@@ -224,7 +224,7 @@ class Flight:
             self._apply(self.life.tick(started_s))
             return
         reply = await self._ask_conductor(effect.message)
-        self._account.planned(self._now() - started_s)
+        self._account.planned(self._now() - started_s, self._now())
         self._apply(self.life.planned(reply, self._now()))
 
     async def _ask_conductor(self, message: PlanRequest) -> PlanReply | ErrorInfo:

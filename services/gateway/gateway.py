@@ -21,6 +21,7 @@ from services.gateway.core import fleet
 from services.gateway.core.account import Account
 from services.gateway.core.errors import BadInput, NotFound, Refused, Unavailable
 from services.gateway.core.fields import ChatBody, CommonBody, CompletionBody
+from services.gateway.core.forecast import Forecast
 from services.gateway.core.job import Job
 from services.gateway.core.lifecycle import Limits
 from services.gateway.core.params import sampling_of
@@ -77,7 +78,11 @@ class Gateway:
         self.draining = False
         self.running = 0  # requests between in and out
         self._secret = secret_bytes(settings.secret)
+        self.forecast = Forecast()
         metrics = context.metrics
+        for share in (0.5, 0.9):
+            gauge = metrics.gauges(names.TTFT_ERROR).labels(str(share))
+            gauge.follow(partial(self.forecast.quantile, share))
         metrics.gauge(names.REQUESTS_RUNNING).follow(lambda: float(self.running))
         self.mesh.plan_sent = metrics.histogram(names.GATEWAY_OVERHEAD_SECONDS).observe
         self.mesh.failed_over = lambda cause: metrics.counter(names.FAILOVERS, cause).inc()
@@ -178,6 +183,10 @@ class Gateway:
             metrics.counters(names.REJECTIONS).labels(account.code or "other").inc()
         seconds = metrics.histograms(names.REQUEST_SECONDS).labels(account.endpoint)
         seconds.observe(now_s - account.started_s)
+        if account.forecast is not None:
+            ratio = self.forecast.note(*account.forecast)
+            if ratio is not None:
+                metrics.histogram(names.TTFT_RATIO).observe(ratio)
         if account.facts.accepted:
             metrics.counter(names.PROMPT_TOKENS).inc(account.prompt_tokens)
             metrics.counter(names.COMPLETION_TOKENS).inc(account.completion_tokens)

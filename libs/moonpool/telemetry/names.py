@@ -205,6 +205,16 @@ PREDICTION_ERROR = GaugeSpec(
     "|predicted - actual| / actual of the last predictions, by model and quantile.",
     ("model", "quantile"),
 )
+TTFT_ERROR = GaugeSpec(
+    "moonpool_ttft_error_ratio",
+    "|predicted - actual| / actual time to first token of the last requests, by quantile.",
+    ("quantile",),
+)
+TTFT_RATIO = HistogramSpec(
+    "moonpool_ttft_actual_over_predicted_ratio",
+    "Time to first token as users saw it, from the plan on, over what the plan predicted.",
+    (0.25, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0, 8.0),
+)
 PREDICTED_TTFT_SECONDS = HistogramSpec(
     "moonpool_predicted_ttft_seconds", "Time to first token that plans predicted.", _LATENCY_S
 )

@@ -29,6 +29,7 @@ class Account:
         self.facts = Facts()
         self.plan_sent_s: float | None = None
         self.plan_s: float | None = None  # waiting for plans, all attempts
+        self.first_plan_s: float | None = None  # when the first one came
         self.first_s: float | None = None
         self.last_s: float | None = None  # of the latest tokens
         self.gap_max_s = 0.0
@@ -40,8 +41,10 @@ class Account:
         self.plan_sent_s = now_s
         return now_s - self.started_s
 
-    def planned(self, seconds: float) -> None:
+    def planned(self, seconds: float, now_s: float) -> None:
         self.plan_s = (self.plan_s or 0.0) + seconds
+        if self.first_plan_s is None:
+            self.first_plan_s = now_s
 
     def gave(self, tokens: int, now_s: float) -> float | None:
         """`tokens` > 0 came. Mean seconds per token since the ones before; None for the first."""
@@ -67,6 +70,15 @@ class Account:
     @property
     def ttft_s(self) -> float | None:
         return None if self.first_s is None else self.first_s - self.started_s
+
+    @property
+    def forecast(self) -> tuple[float, float] | None:
+        """(predicted, actual) seconds from the first plan to the first token; None: either is
+        missing. A request that was planned anew counts with its first prediction."""
+        plans = self.facts.plans
+        if self.first_s is None or self.first_plan_s is None or not plans:
+            return None
+        return plans[0].predicted_ttft_s, self.first_s - self.first_plan_s
 
     @property
     def cached_tokens(self) -> int:
