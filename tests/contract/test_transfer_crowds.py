@@ -253,4 +253,4 @@ async def test_more_slices_than_an_engine_holds_are_refused_whole(
         pair.near.submit(_all(near, remote, size))
     assert pair.near.stats()["slices_under_way"] == 0
     assert not array(near).any()
-    await pair.near.submit(_all(near, remote, MIB))
+    await pair.near.submit(_all(near, remote, 64 << 10))

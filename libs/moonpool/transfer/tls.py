@@ -42,8 +42,17 @@ class Tls:
         return context.wrap_socket(sock, server_side=server, do_handshake_on_connect=False)
 
 
+class _Closing(ssl.SSLSocket):
+    """Closes when dropped: wrapping can fail after it took the descriptor over (the peer left at
+    that moment), and nobody else then has a hold of it."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 def _context(protocol: ssl._SSLMethod, files: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
+    context.sslsocket_class = _Closing
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
     context.minimum_version = ssl.TLSVersion.TLSv1_3
