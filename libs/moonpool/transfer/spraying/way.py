@@ -53,7 +53,7 @@ class Way(Generic[T]):
         self.bytes_moved = 0
         self.used_s = -1.0  # when it was given something last
         self.failures = 0  # since it worked last
-        self._left_s = -1.0  # when it failed last
+        self._left_s = float("-inf")  # when it failed last
         self._mark_s = 0.0  # since when the bytes that arrive next have been on their way
         self._fresh = True  # nothing was on it before what is on it now
         self._bytes = 0.0  # recent, fading
@@ -128,7 +128,7 @@ class Way(Generic[T]):
     def leave(self, now_s: float, since_s: float) -> None:
         """It failed a slice that it was given at `since_s`: it rests. What it had before it failed
         the last time ends with that failure, and is no new one."""
-        if since_s >= self._left_s:
+        if since_s > self._left_s:
             self.failures += 1
             self._left_s = now_s
             self.nic.rests += self.rest.failed(now_s)
