@@ -36,7 +36,6 @@ PROBE_S = 1.0
 FAREWELL_MAX_S = 3600.0
 DRAIN_MAX_S = 60.0  # readers get so long after a drain before the node leaves anyway
 DRAIN_LOOK_S = 0.1
-RECORDS_MANY = 10_000  # so many found at a start are worth hiding from the garbage collector
 RULES_MAX_S = 2.0  # for quotas and pins, before the node serves
 SINK_MAX_S = 3.0  # for what lower tiers can still take before the node leaves
 
@@ -51,6 +50,7 @@ async def serve(context: Context) -> None:
     """Serves until cancelled, or until a drain is over. Raises TooLittleMemory, DuplicateNode,
     SettingsError, RegistrationRefused."""
     async with running_node(context) as node:
+        settle_for_good()
         await node.drained.wait()
         context.log.info("draining")
         await node.say_farewell(min(node.drain_within_s, FAREWELL_MAX_S))
@@ -89,8 +89,6 @@ async def running_node(context: Context) -> AsyncIterator[StoreNode]:
             node.on_relist = events.relist
             try:
                 await _open_lower(context, node, lower)
-                if sum(each.shelf.live for each in lower) > RECORDS_MANY:
-                    settle_for_good()
                 async with (
                     events,
                     _on_the_bus(context, node, transfer, events),
