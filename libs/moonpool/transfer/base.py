@@ -81,10 +81,10 @@ class TransferEngineProtocol(Protocol):
     @property
     def endpoints(self) -> list[Endpoint]: ...
 
-    def allocate(self, length: int, location: str = "cpu:0") -> Region:
+    def allocate(self, length: int, location: str = "") -> Region:
         """New zeroed memory that every transport can reach (a memfd mapping on "cpu:N")."""
 
-    def register_memory(self, buffer: object, location: str = "cpu:0") -> Region:
+    def register_memory(self, buffer: object, location: str = "") -> Region:
         """Memory of the caller's (anything with a writable buffer). Reached by copying
         transports only, since it lies in no shareable file."""
 

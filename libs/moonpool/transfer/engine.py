@@ -137,20 +137,21 @@ class TransferEngine:
 
     # Memory.
 
-    def allocate(self, length: int, location: str = "cpu:0") -> LocalRegion:
-        """New zeroed memory that every transport can reach (a sealed memfd mapping). Raises
-        BadTransfer, OSError when the kernel has no room."""
+    def allocate(self, length: int, location: str = "") -> LocalRegion:
+        """New zeroed memory that every transport can reach (a sealed memfd mapping). `location`:
+        where it is, for the choice of NICs: "cpu:N", "cuda:N" or "". Raises BadTransfer, OSError
+        when the kernel has no room."""
         self._check_open()
         return self._table.add(memory.allocate(length), location)
 
-    def register_memory(self, buffer: object, location: str = "cpu:0") -> LocalRegion:
+    def register_memory(self, buffer: object, location: str = "") -> LocalRegion:
         """Memory of the caller's: numpy, torch on the CPU, mmap, bytearray, SharedMemory, or a pair
         (address, length) that the caller keeps alive. Peers reach it by copying transports only,
         since it lies in no shareable file. Raises BadTransfer."""
         self._check_open()
         return self._table.add(memory.wrap(buffer), location)
 
-    def make_pool(self, size_bytes: int, location: str = "cpu:0") -> BufferPool:
+    def make_pool(self, size_bytes: int, location: str = "") -> BufferPool:
         """Small buffers out of one region of its own, which goes with `pool.region.unregister`.
         Raises like `allocate`."""
         return BufferPool(self.allocate(size_bytes, location))

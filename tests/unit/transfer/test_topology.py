@@ -189,6 +189,12 @@ def test_memory_that_no_row_names_has_no_preference_unless_a_star_says_so() -> N
     assert parse('{"*": [["a"], []]}').rank("cpu:7", "b") == UNNAMED
 
 
+def test_memory_that_nobody_placed_is_on_the_only_node_or_on_any() -> None:
+    assert parse('{"cpu:0": [["a"], ["b"]], "cuda:0": [["b"], []]}').rank("", "b") == OTHER
+    two = parse('{"cpu:0": [["a"], ["b"]], "cpu:1": [["b"], ["a"]]}')
+    assert two.rank("", "a") == two.rank("", "b") == PREFERRED
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [

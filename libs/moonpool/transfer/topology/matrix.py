@@ -24,11 +24,17 @@ class Topology:
     aliases: Mapping[str, str] = field(default_factory=dict)  # interface <-> adapter of one card
 
     def rank(self, location: str, nic: str) -> int:
-        """PREFERRED for every NIC where the matrix does not know the location."""
-        row = self.rows.get(location) or self.rows.get(ANY_LOCATION)
+        """PREFERRED for every NIC where the matrix does not know the location. Location "" is
+        memory that nobody placed: it lies on the only node, or may be on any."""
+        row = self.rows.get(location or self._only_node) or self.rows.get(ANY_LOCATION)
         if row is None:
             return PREFERRED
         names = {nic, self.aliases.get(nic, nic)}
         if names & set(row.preferred):
             return PREFERRED
         return OTHER if names & set(row.others) else UNNAMED
+
+    @property
+    def _only_node(self) -> str:
+        nodes = [location for location in self.rows if location.startswith("cpu:")]
+        return nodes[0] if len(nodes) == 1 else ""
