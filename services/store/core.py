@@ -285,7 +285,8 @@ class StoreCore:
 
     def trim(self, now_s: float) -> None:
         """Restores headroom, a 64th of the tier at a time. For quiet moments."""
-        self.residents.trim(now_s, self.residents.tier.bytes_total // 64)
+        budget_bytes = self.residents.tier.bytes_total // 64
+        self.residents.trim(now_s, budget_bytes, victims_max=TRIM_MAX)
         self.ladder.trim(now_s)
         self.tally.trim()
 

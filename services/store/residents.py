@@ -133,12 +133,17 @@ class Residents:
         else:
             self._vacate(obj)
 
-    def trim(self, now_s: float, budget_bytes: int, free_bytes: int = 0) -> None:
+    def trim(
+        self, now_s: float, budget_bytes: int, free_bytes: int = 0, victims_max: int = 1 << 40
+    ) -> None:
         """Restores the headroom, or `free_bytes` if that is more, by evicting up to `budget_bytes`,
-        or by having the tier below take over as much. Leaves pins, and for headroom's sake alone
-        the last one."""
+        or by having the tier below take over as much, and no more than `victims_max`. Leaves pins,
+        and for headroom's sake alone the last one."""
         high_bytes = min(self._high_bytes, self.tier.bytes_total - free_bytes)
         while self.tier.bytes_used - self._leaving_bytes > high_bytes and budget_bytes > 0:
+            victims_max -= 1
+            if victims_max < 0:
+                return
             if len(self._policy) < 2 and not free_bytes:
                 return
             victim = self._next_victim(now_s)
