@@ -33,6 +33,8 @@ from services.store.tally import TenantTally
 from services.store.tenants import Quotas
 from services.store.tiers import Tier
 
+TRIM_MAX = 1024  # victims of a quiet moment: more would hold the event loop
+
 
 @dataclass(frozen=True, slots=True)
 class Commit:
