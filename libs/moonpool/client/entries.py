@@ -37,12 +37,6 @@ class Entry:
         return read_trailer(self.slot.data, self.slot.size_bytes)
 
     @property
-    def value(self) -> memoryview:
-        """Of a whole one: the bytes that lie under the name."""
-        trailer = self.trailer
-        return memoryview(self.slot.data)[: trailer.value_bytes if trailer else 0]
-
-    @property
     def may_be_manifest(self) -> bool:
         """Of one whose bytes are not here."""
         return self.slot.size_bytes <= INLINE_MAX_BYTES and not self.is_whole
@@ -52,7 +46,7 @@ class Entry:
         trailer = self.trailer
         if trailer is None or trailer.kind is not Kind.MANIFEST or not self.is_whole:
             return None
-        return unpack(self.value)
+        return unpack(memoryview(self.slot.data)[: trailer.value_bytes])
 
 
 async def peek(kit: Kit, node: str, keys: Sequence[BlockKey]) -> list[Entry | None]:

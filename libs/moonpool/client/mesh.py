@@ -9,7 +9,7 @@ from typing import TypeVar
 from moonpool.bus import NoResponder, RequestTimeout
 from moonpool.client.blocks import BlockStore
 from moonpool.client.errors import NoNodes
-from moonpool.client.placement import NodeView, Strategy, rank_nodes
+from moonpool.client.placement import NodeView, Strategy, first_node, rank_nodes
 from moonpool.kv import BlockKey
 from moonpool.messages import MoonpoolError
 from moonpool.messages.store import StatsReply
@@ -64,6 +64,11 @@ class Mesh:
     def homes(self, key: BlockKey) -> list[str]:
         """Nodes that take values, the name's home first."""
         return rank_nodes(key, self.writable())
+
+    def home_of(self, keys: Sequence[BlockKey]) -> list[str]:
+        """The home of each. Raises NoNodes."""
+        nodes = self.writable()
+        return [first_node(key, nodes) for key in keys]
 
     def local(self) -> list[str]:
         """Nodes on our own host."""

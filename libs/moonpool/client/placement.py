@@ -44,6 +44,13 @@ def rank_nodes(key: bytes, nodes: Iterable[str]) -> list[str]:
     return sorted(nodes, key=lambda node: hashlib.sha256(key + node.encode()).digest())
 
 
+def first_node(key: bytes, nodes: Sequence[str]) -> str:
+    """The first of `rank_nodes`. ValueError on none."""
+    if len(nodes) == 1:
+        return nodes[0]
+    return min(nodes, key=lambda node: hashlib.sha256(key + node.encode()).digest())
+
+
 def _ranked(key: bytes, nodes: Sequence[NodeView]) -> list[NodeView]:
     by_id = {node.id: node for node in nodes}
     return [by_id[id] for id in rank_nodes(key, by_id)]

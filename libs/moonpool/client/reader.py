@@ -18,7 +18,7 @@ from moonpool.client.parts import PartsLost, erase_parts, read_parts
 from moonpool.client.spans import Span, range_of
 from moonpool.client.together import all_of
 from moonpool.kv import BlockKey
-from moonpool.kv.named import TRAILER_BYTES
+from moonpool.kv.named import TRAILER_BYTES, Kind
 from moonpool.messages import MoonpoolError
 from moonpool.messages.store import INLINE_MAX_BYTES
 
@@ -115,7 +115,7 @@ class Reader:
 
     async def _look(self, wants: Sequence[Want]) -> list[Read]:
         """From homes, and what they do not have from anybody else."""
-        homes = [self._kit.mesh.homes(want.key)[0] for want in wants]
+        homes = self._kit.mesh.home_of([want.key for want in wants])
         out = await self._from_nodes(dict(enumerate(homes)), wants)
         reads = [out[i] for i in range(len(wants))]
         left = [i for i, read in enumerate(reads) if not read.is_settled]
@@ -275,19 +275,19 @@ def _at_once(get: GetSession, index: int, want: Want) -> Read | None:
     if not entry.is_sound:
         get.corrupt.add(index)
         return Read(error=CorruptValue(f"{want.name!r} on {get.node} is damaged"))
+    trailer = entry.trailer
     try:
-        if entry.trailer is None:
+        if trailer is None:
             raise CorruptValue(f"{want.name!r} on {get.node} is no value")
-        manifest = entry.manifest()
-        if manifest is not None:
+        if trailer.kind is Kind.MANIFEST and (manifest := entry.manifest()) is not None:
             return Read(manifest=(manifest, entry))
-        start, end = want.range_of(entry.trailer.value_bytes)
+        start, end = want.range_of(trailer.value_bytes)
     except MoonpoolError as error:
         return Read(error=error)
     if want.into is None:
-        return Read(bytes(entry.value[start:end]))
+        return Read(slot.data[start:end])
     region, at = want.into
-    region.view[at : at + end - start] = entry.value[start:end]
+    region.view[at : at + end - start] = slot.data[start:end]
     return Read(size_bytes=end - start)
 
 

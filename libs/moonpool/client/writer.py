@@ -16,6 +16,7 @@ from moonpool.client.kit import Kit
 from moonpool.client.objects import Source, put_large, put_small, whole_item
 from moonpool.client.outcomes import Outcome, outcome_error
 from moonpool.client.parts import erase, erase_parts
+from moonpool.client.placement import first_node, rank_nodes
 from moonpool.client.striping import Large, put_striped
 from moonpool.client.together import all_of
 from moonpool.kv import BlockKey
@@ -223,10 +224,12 @@ class Writer:
     ) -> dict[str, Result]:
         """Each item at its home, or at that which comes `rank` places after it, if any does."""
         by_node: dict[str, list[Item]] = defaultdict(list)
+        nodes = self._kit.mesh.writable()
         for item in items:
-            homes = self._kit.mesh.homes(item.key)
-            if rank < len(homes):
-                by_node[homes[rank]].append(item)
+            if not rank:
+                by_node[first_node(item.key, nodes)].append(item)
+            elif rank < len(nodes):
+                by_node[rank_nodes(item.key, nodes)[rank]].append(item)
         outcomes = await all_of([send(node, some) for node, some in by_node.items()])
         return {
             item.name: outcome_error(item.name, outcome)

@@ -10,8 +10,8 @@ record of them, and a reader knows a value's length before it reads it. Objects 
 
 import hashlib
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from moonpool.kv.keys import KEY_BYTES, BlockKey
 
@@ -31,8 +31,10 @@ class Kind(IntEnum):
     MANIFEST = 1  # where its parts lie; begins with the value's length, u64
 
 
-@dataclass(frozen=True, slots=True)
-class Trailer:
+_KINDS = tuple(Kind)
+
+
+class Trailer(NamedTuple):
     value_bytes: int
     name_bytes: int
     kind: Kind
@@ -76,11 +78,12 @@ def read_trailer(end: bytes | memoryview, size_bytes: int) -> Trailer | None:
     if len(end) < TRAILER_BYTES:
         return None
     value_bytes, name_bytes, kind, version, magic = _TRAILER.unpack(end[-TRAILER_BYTES:])
-    if magic != _MAGIC or version != _VERSION or kind not in Kind._value2member_map_:
+    if magic != _MAGIC or version != _VERSION or kind >= len(_KINDS):
         return None
-    if name_bytes > NAME_MAX_BYTES or named_size(value_bytes, bytes(name_bytes))[0] != size_bytes:
+    need_bytes = value_bytes + name_bytes + TRAILER_BYTES
+    if name_bytes > NAME_MAX_BYTES or chunked(need_bytes)[0] != size_bytes:
         return None
-    return Trailer(value_bytes, name_bytes, Kind(kind))
+    return Trailer(value_bytes, name_bytes, _KINDS[kind])
 
 
 def read_name(view: memoryview, trailer: Trailer) -> str:
