@@ -26,14 +26,12 @@ from services.store.pins import PIN_KINDS, Pins
 from services.store.puts import Puts
 from services.store.reads import Reads
 from services.store.reborn import Reborn
-from services.store.residents import Residents
+from services.store.residents import TRIM_MAX, Residents
 from services.store.shelf import Shelf
 from services.store.takeover import Takeover
 from services.store.tally import TenantTally
 from services.store.tenants import Quotas
 from services.store.tiers import Tier
-
-TRIM_MAX = 1024  # victims of a quiet moment: more would hold the event loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +285,8 @@ class StoreCore:
 
     def trim(self, now_s: float) -> None:
         """Restores headroom, a 64th of the tier at a time. For quiet moments."""
-        budget_bytes = self.residents.tier.bytes_total // 64
-        self.residents.trim(now_s, budget_bytes, victims_max=TRIM_MAX)
+        residents = self.residents
+        residents.trim(now_s, residents.tier.bytes_total // 64, victims_max=TRIM_MAX)
         self.ladder.trim(now_s)
         self.tally.trim()
 

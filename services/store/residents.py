@@ -20,6 +20,7 @@ from services.store.tiers import Tier
 # a huge object in a fragmented segment is refused rather than emptying the node.
 EVICT_FACTOR = 4
 EVICT_MIN_BYTES = 64 << 20
+TRIM_MAX = 1024  # victims of a quiet moment: more would hold the event loop
 PLACES_TRIED_MAX = 64  # when looking whether there is room
 
 
