@@ -18,6 +18,7 @@ from moonpool.kv.checksum import bad_chunks
 
 INDEX, BYTES = "dram.index", "dram.bytes"
 BATCH_BYTES = 32 << 20
+VIEWS_MAX = 256  # of one request
 _MAGIC = b"MPKEEP01"
 _CRC_BYTES = 4
 
@@ -92,11 +93,14 @@ class KeepFolder:
 
     def read(self, objects: Iterable[tuple[Kept, memoryview]]) -> list[bool]:
         """Fills each view; whether its bytes are what its checksums say."""
+        wanted = list(objects)
         fd = os.open(self._path(BYTES), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return [_fill(fd, kept, view) for kept, view in objects]
+            for run in _neighbours(wanted):
+                _fill(fd, run[0][0].at, [view for _, view in run])
         finally:
             os.close(fd)
+        return [not bad_chunks(view, k.chunk_bytes, k.checksums) for k, view in wanted]
 
     def clear(self) -> None:
         """Gives the room back."""
@@ -136,11 +140,30 @@ def _write_all(fd: int, view: memoryview) -> None:
         done += os.write(fd, view[done:])
 
 
-def _fill(fd: int, kept: Kept, view: memoryview) -> bool:
-    done = 0
-    while done < view.nbytes:
-        count = os.preadv(fd, [view[done:]], kept.at + done)
+def _neighbours(
+    objects: list[tuple[Kept, memoryview]],
+) -> Iterator[list[tuple[Kept, memoryview]]]:
+    """In runs that lie one after the other in the file: one request reads them all."""
+    run: list[tuple[Kept, memoryview]] = []
+    end = -1
+    for kept, view in objects:
+        if run and (kept.at != end or len(run) == VIEWS_MAX):
+            yield run
+            run = []
+        run.append((kept, view))
+        end = kept.at + kept.size_bytes
+    if run:
+        yield run
+
+
+def _fill(fd: int, at: int, views: list[memoryview]) -> None:
+    """What the file is too short for stays as it was: checksums tell."""
+    while views:
+        count = os.preadv(fd, views, at)
         if not count:
-            return False
-        done += count
-    return not bad_chunks(view, kept.chunk_bytes, kept.checksums)
+            return
+        at += count
+        while views and count >= views[0].nbytes:
+            count -= views.pop(0).nbytes
+        if count:
+            views[0] = views[0][count:]

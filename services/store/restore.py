@@ -13,6 +13,7 @@ from services.store.memory import available_bytes
 from services.store.node import StoreNode
 from services.store.objects import State, StoredObject
 
+AT_ONCE = 4  # batches that are being read
 KEEP_MAX_S = 12.0  # of writing at the stop
 
 log = logging.getLogger(__name__)
@@ -22,13 +23,17 @@ async def restore(node: StoreNode, folder: KeepFolder) -> None:
     """Brings back what fits and is whole, batch by batch; each is announced as it comes. A put
     that was faster wins."""
     began_s = time.monotonic()
+    kept: list[Kept] = []
     try:
         kept = await asyncio.to_thread(folder.take)
-        for batch in batches(kept):
-            await _bring_back(node, folder, batch)
-    except OSError as error:
-        log.warning("dram is not restored: %s", error)
-        return
+        places = asyncio.Semaphore(AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for batch in batches(kept):
+                await places.acquire()
+                work = group.create_task(_bring_back(node, folder, batch))
+                work.add_done_callback(lambda _: places.release())
+    except* OSError as failed:
+        log.warning("dram is not restored whole: %s", failed.exceptions[0])
     folder.clear()
     if kept:
         restored, lost = (node.core.counters[f"restored_{name}"] for name in ("sound", "lost"))

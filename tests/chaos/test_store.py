@@ -141,6 +141,27 @@ async def test_a_node_stopped_for_15_s_keeps_its_entries_and_costs_others_nothin
             assert await hand.get("a", range(40)) == set(range(40))
 
 
+async def test_wanted_copies_are_made_again_after_kill_9() -> None:
+    with (
+        NatsServer() as server,
+        NodeProcess(server.url, "a", dram_bytes=DRAM_BYTES) as a,
+        NodeProcess(server.url, "b", dram_bytes=DRAM_BYTES) as b,
+        NodeProcess(server.url, "c", dram_bytes=DRAM_BYTES) as c,
+    ):
+        for node in (a, b, c):
+            await serving(node)
+        async with hand_on(server.url, "a", "b", "c") as hand:
+
+            async def are_two(nodes: str) -> bool:
+                held = [await hand.get(node, range(12)) for node in nodes]
+                return all(sum(n in each for each in held) >= 2 for n in range(12))
+
+            assert len(await hand.put("a", range(12), replicas=2)) == 12
+            await until(partial(are_two, "abc"), 20.0)
+            a.kill()
+            await until(partial(are_two, "bc"), 30.0)
+
+
 async def test_a_node_cut_from_nats_comes_back_with_all_it_holds(tmp_path: Path) -> None:
     with NatsServer() as server:
         async with FaultyProxy(server.port) as proxy:

@@ -30,14 +30,18 @@ class BlockHand:
         self._blocks = store.blocks
         self._region = store.allocate(BATCH * SIZE)
 
-    async def put(self, node: str, numbers: Sequence[int], *, durable: bool = False) -> set[int]:
+    async def put(
+        self, node: str, numbers: Sequence[int], *, durable: bool = False, replicas: int = 1
+    ) -> set[int]:
         """Those that the node acknowledged as committed."""
         done: set[int] = set()
         for start in range(0, len(numbers), BATCH):
             part = numbers[start : start + BATCH]
             items = [PutItem(key_of(n), SIZE, CHUNK) for n in part]
             try:
-                async with await self._blocks.open_put(node, TENANT, items) as put:
+                async with await self._blocks.open_put(
+                    node, TENANT, items, replicas=replicas
+                ) as put:
                     sources = {}
                     for i in put.wanted:
                         self._region.view[i * SIZE : (i + 1) * SIZE] = bytes_of(part[i])

@@ -22,7 +22,8 @@ class PutStartRequest(msgspec.Struct, frozen=True):
     items: list[PutItem]
     ttl_s: float = 30.0  # an unfinished put is reclaimed after it
     run_blocks: int = 0  # blocks of the prompt that these belong to; 0: unknown
-    replicas: int = 1  # nodes that are to hold them; the holders see to it
+    # Nodes that are to hold them; the holders see to it. For bytes that never change under a key.
+    replicas: int = 1
 
 
 class PutSlot(msgspec.Struct, frozen=True, array_like=True):
@@ -159,7 +160,7 @@ class PinRequest(msgspec.Struct, frozen=True):
     keys: bytes
     kind: str  # "soft" (ttl_s), "hard", "none" (unpin)
     ttl_s: float = 1800.0
-    replicas: int = 1  # hard: nodes that are to hold them
+    replicas: int = 1  # nodes that are to hold them, as in PutStartRequest
 
 
 class PinReply(msgspec.Struct, frozen=True):
