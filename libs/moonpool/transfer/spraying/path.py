@@ -66,6 +66,7 @@ class SprayedPath:
         self._loads: dict[Job, Load[Job]] = {}
         self._ranks: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._watch_s = 0.0  # when the timer is due
         self._pumping = False
 
     def slice_bytes(self, payload_bytes: int) -> int:
@@ -173,13 +174,16 @@ class SprayedPath:
         finally:
             self._pumping = False
         if self._loads and self._timer is None:
+            self._watch_s = time.monotonic() + WATCH_S
             self._timer = asyncio.get_running_loop().call_later(WATCH_S, self._watch)
 
     def _watch(self) -> None:
-        """Ways that do not answer are left, and those that have rested are tried."""
-        self._timer = None
+        """Ways that do not answer are left, and those that have rested are tried. Who was held up
+        himself has not heard what arrived meanwhile, and judges nobody."""
         now_s = time.monotonic()
-        for way in self._spray.overdue(now_s):
+        held_up = now_s > self._watch_s + WATCH_S
+        self._timer = None
+        for way in [] if held_up else self._spray.overdue(now_s):
             log.warning("way rests: %s over %s: silent", self._peer, self._lanes[way].where)
             for load in list(self._spray.ways[way].carried):
                 job = load.item
