@@ -47,12 +47,15 @@ class BlockStore:
         *,
         ttl_s: float = PUT_TTL_S,
         run_blocks: int = 0,
+        replicas: int = 1,
     ) -> PutSession:
         """Asks for room. Only where all items have one `chunk_bytes` can chunks be written by
         number. ValueError on none or too many."""
         _check_count(len(items))
         began_s = time.monotonic()
-        reply = await self.calls.put_start(node, tenant, items, ttl_s, run_blocks=run_blocks)
+        reply = await self.calls.put_start(
+            node, tenant, items, ttl_s, run_blocks=run_blocks, replicas=replicas
+        )
         return PutSession(
             self.calls,
             self._transfer,
