@@ -1,5 +1,6 @@
 """A service's transfer engine listens, checks and encrypts as its settings say."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from moonpool.bus import MemoryBroker, MemoryBus
 from moonpool.runtime import new_context, start_transfer, tls_files
 from moonpool.settings import SettingsError, StoreSettings
+from moonpool.transfer import BadTopology
+from moonpool.transfer.topology import UNNAMED
 from tests.support.certificates import certificates
 
 
@@ -35,3 +38,29 @@ async def test_a_service_with_certificates_speaks_tls(tmp_path: Path) -> None:
         assert {e.transport for e in engine.endpoints} == {"shm", "tcp"}
     finally:
         await engine.close()
+
+
+async def test_several_addresses_are_nics_and_rank_as_the_topology_says(tmp_path: Path) -> None:
+    settings = StoreSettings(
+        listen_host="127.0.0.1,127.0.0.2",
+        advertise_host="hostname,10.1.2.3",
+        topology='{"cpu:0": [["eth9"], []]}',
+    )
+    context = new_context("store", settings, MemoryBus(MemoryBroker()))
+    engine = await start_transfer(context, tmp_path)
+    try:
+        grant = engine.allocate(4096, "cpu:0").grant("r")
+        ends = [e for e in grant.endpoints if e.transport == "tcp"]
+        hosts = [e.address.rpartition(":")[0] for e in ends]
+        assert hosts == [socket.gethostname(), "10.1.2.3"]
+        assert [e.rank for e in ends] == [UNNAMED, UNNAMED]
+    finally:
+        await engine.close()
+
+
+async def test_a_topology_that_cannot_be_stops_the_start(tmp_path: Path) -> None:
+    context = new_context(
+        "store", StoreSettings(topology=str(tmp_path / "none")), MemoryBus(MemoryBroker())
+    )
+    with pytest.raises(BadTopology, match="No such file"):
+        await start_transfer(context, tmp_path)
