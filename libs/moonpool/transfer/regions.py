@@ -120,6 +120,7 @@ class RegionTable:
         self.refused: Counter[str] = Counter()  # by reason
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
+        self._waiting = 0  # for a change
         self._regions: dict[int, LocalRegion] = {}
         self._next_id = 1
 
@@ -229,7 +230,8 @@ class RegionTable:
     def leave(self, held: Pass) -> None:
         with self._lock:
             held.region.inside.discard(held)
-            self._changed.notify_all()
+            if self._waiting:
+                self._changed.notify_all()
 
     def revoke(self, region: LocalRegion, key: bytes) -> None:
         with self._lock:
@@ -247,8 +249,12 @@ class RegionTable:
         deadline = time.monotonic() + CUT_WAIT_S
         for held in [p for p in region.inside if mine(p)]:
             held.cut()
-        while any(mine(p) for p in region.inside) and time.monotonic() < deadline:
-            self._changed.wait(deadline - time.monotonic())
+        self._waiting += 1
+        try:
+            while any(mine(p) for p in region.inside) and time.monotonic() < deadline:
+                self._changed.wait(deadline - time.monotonic())
+        finally:
+            self._waiting -= 1
 
     async def wait_gone(self, region: LocalRegion, key: bytes | None, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
@@ -311,6 +317,8 @@ class RegionTable:
 def _inside(start: int, end: int, offsets: Column, lengths: Column) -> bool:
     """Whether every range is a part of `[start, end)`. Safe against numbers that wrap around."""
     if isinstance(offsets, list) or isinstance(lengths, list):
+        if len(offsets) == len(lengths) == 1:
+            return start <= offsets[0] <= end - lengths[0] and lengths[0] > 0
         pairs = zip(offsets, lengths, strict=True)
         return all(start <= offset <= end - length and length > 0 for offset, length in pairs)
     fits = (offsets >= start) & (lengths > 0) & (lengths <= end - start)

@@ -37,6 +37,9 @@ class WireOp(IntEnum):
     WRITE = 2
 
 
+_OPS = {op.value: op for op in WireOp}
+
+
 class Status(IntEnum):
     OK = 0
     UNKNOWN = 1
@@ -103,7 +106,7 @@ def unpack_hello(data: bytes | bytearray | memoryview) -> tuple[Status, str]:
         raise BadFrame(str(error)) from error
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # never changed; to freeze it would double the price of making it
 class Frame:
     """0 < ranges <= RANGES_MAX, 0 < payload <= FRAME_BYTES_MAX."""
 
@@ -141,13 +144,14 @@ def unpack_frame(data: bytes | bytearray | memoryview) -> Frame:
     sealed = magic == SEALED_MAGIC
     if not (sealed or magic == MAGIC) or version != VERSION or flags != int(sealed):
         raise BadFrame("not our magic, version or flags")
-    if op not in (WireOp.READ, WireOp.WRITE):
+    wire_op = _OPS.get(op)
+    if wire_op is None:
         raise BadFrame(f"operation {op}")
     if not 0 < ranges <= RANGES_MAX:
         raise BadFrame(f"{ranges} ranges")
     if not 0 < payload <= FRAME_BYTES_MAX:
         raise BadFrame(f"payload of {payload} bytes")
-    return Frame(WireOp(op), ranges, request, region, payload, key, offset, length, sealed)
+    return Frame(wire_op, ranges, request, region, payload, key, offset, length, sealed)
 
 
 def pack_reply(status: Status, request: int, payload: int) -> bytes:

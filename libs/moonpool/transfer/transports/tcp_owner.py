@@ -184,10 +184,11 @@ class TcpServer:
         if not got:
             return False
         try:
-            receive_into(sock, scratch.head[got:])
+            if got < FRAME_BYTES:
+                receive_into(sock, scratch.head[got:])
             frame = unpack_frame(scratch.head)
-            scratch.ranges[0] = (_signed(frame.offset), _signed(frame.length))
             if frame.ranges > 1:
+                scratch.ranges[0] = (_signed(frame.offset), _signed(frame.length))
                 rest = slice(RANGE_BYTES, frame.ranges * RANGE_BYTES)
                 receive_into(sock, scratch.ranges_bytes[rest])
             if frame.sealed:

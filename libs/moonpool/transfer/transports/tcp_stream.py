@@ -162,8 +162,7 @@ class Stream:
     def _load(self, job: Job) -> None:
         """Makes its frame what the vector sends next."""
         piece, grant = job.slice, job.remote.grant
-        remote, lengths = shifted(piece.remote, grant.offset), plain(piece.lengths)
-        count, self._sent = len(lengths), self._sent + 1
+        count, self._sent = len(piece.lengths), self._sent + 1
         op = WireOp.READ if job.op is Op.READ else WireOp.WRITE
         frame = Frame(
             op,
@@ -172,14 +171,15 @@ class Stream:
             grant.region,
             piece.payload,
             grant.key,
-            remote[0],
-            lengths[0],
+            int(piece.remote[0]) + grant.offset,
+            int(piece.lengths[0]),
             job.checked,
         )
         self._front_bytes[:FRAME_BYTES] = frame.pack()
         if count > 1:
-            self._ranges[1:count, 0] = remote[1:]
-            self._ranges[1:count, 1] = lengths[1:]
+            self._ranges[1:count, 0] = piece.remote[1:]
+            self._ranges[1:count, 0] += np.uint64(grant.offset)
+            self._ranges[1:count, 1] = piece.lengths[1:]
         vector = self._vector
         vector.clear()
         vector.add(self._front_address, FRAME_BYTES)
@@ -308,4 +308,4 @@ class Stream:
 
 
 def _add_memory(vector: Vector, job: Job) -> None:
-    vector.add_all(shifted(job.slice.local, job.local.address), job.slice.lengths)
+    vector.add_all(job.slice.local, job.slice.lengths, job.local.address)
