@@ -1,49 +1,88 @@
-"""Ours: the chosen decode's batch when this request would join it, answer by answer.
+"""Ours: is what this request may bring worth what it keeps others from?
 
-Every request accepted before joins when its own prefill is predicted to end, and stays as long as
-answers of its tenant do: the chance that it is still there follows from what has already been
-said and from the lengths learned. Nobody swings: what is on its way counts before it arrives, and
-what will be over counts no more.
+Its chance: every request accepted before joins the chosen decode when its own prefill is predicted
+to end, and stays as long as answers of its tenant do. That gives the mean and the spread of the
+batch that this one would join, and so how likely it is to find room within the promise.
+
+Its price: while prompts wait, each second of prefill displaces others. A prompt of the usual size
+costs as much of a completed request as the queue is long, measured by the promise; one ten times
+as long costs ten times that.
+
+A request whose chance is below its price is refused. While nothing waits the price is nothing: the
+decode is overbooked a little, as it must be to stay full. Under pressure chances must be good, and
+the dearest prompts go first. No threshold is swung around by one prefill's delay.
 """
 
 import math
 
-from moonpool.messages.errors import ErrorInfo
+from moonpool.messages.errors import Blame, ErrorInfo
 from services.conductor.admission import late_refusal
-from services.conductor.overload.base import Offer, full_refusal
+from services.conductor.overload.base import RETRY_MIN_S, Offer, full_refusal
 
-_MARGIN = 0.0  # deviations of the batch's size that are held in reserve
+CHANCE_MIN = 0.02  # less is not worth a prefill, however idle
+CALM_SHARE = 0.1  # of the promise: a queue shorter than this has no price
+_FADE = 0.01  # weight of one more request in the usual work
 
 
 class OurGate:
-    """Refuses when the chosen decode will be over its promise then."""
+    """Chance against price. Remembers nothing but how much work requests usually are."""
+
+    def __init__(self) -> None:
+        self._usual_s = 0.0
+        self._seen = 0
 
     def refuse(self, offer: Offer) -> ErrorInfo | None:
         late = late_refusal(offer.demand, offer.choice, offer.know.prefill, offer.now_s)
         if late:
             return late
-        decode = offer.choice.decode
-        tbt_s, sequences = self._joined(offer)
-        member = decode.member
-        trusted = offer.know.steps.trusted(member.kind, sequences + 1, 0.0)
-        if tbt_s <= offer.demand.slo_tbt_s or not trusted or sequences < 1:
+        price = self._price(offer)
+        chance, tbt_s, sequences = _chance(offer)
+        if chance >= max(CHANCE_MIN, price):
             return None
-        return full_refusal(offer, tbt_s, sequences)
-
-    def _joined(self, offer: Offer) -> tuple[float, float]:
-        """(seconds between tokens, answers beside this one) when the request joins."""
-        decode = offer.choice.decode
-        load = decode.member.load
-        assert load is not None, "an option has reported"
-        expected = offer.ledger.expected(
-            decode.member.id, offer.first_s, offer.now_s, max(1e-6, decode.tbt_s), offer.lengths
+        if chance < min(0.5, price) or price < 0.5:
+            return full_refusal(offer, tbt_s, sequences)
+        wait_s = offer.choice.prefill.wait_s
+        return ErrorInfo(
+            "ttft",
+            Blame.CAPACITY,
+            f"{wait_s:.2f} s of prompts wait on {offer.choice.prefill.member.id}, and this one, "
+            f"{offer.choice.prefill.reuse.work_s:.2f} s of work, would displace {price:.1f} others",
+            retry_after_s=max(RETRY_MIN_S, wait_s),
         )
-        # Other conductors' answers are in the report and not in our ledger: they leave alike.
-        scale = max(1.0, load.running / expected.now) if expected.now >= 1 else 1.0
-        strangers = load.running if expected.now < 1 else 0
-        sequences = scale * expected.sequences + strangers
-        sequences += _MARGIN * math.sqrt(expected.variance)
-        context = scale * expected.context_tokens + (load.context_tokens if strangers else 0)
-        context += offer.demand.prompt_tokens
-        step_s = offer.step_s(decode, sequences + 1, context)
-        return step_s + decode.delayed_s, sequences
+
+    def _price(self, offer: Offer) -> float:
+        """Requests that its prefill displaces."""
+        work_s = offer.choice.prefill.reuse.work_s
+        self._seen += 1
+        self._usual_s += max(_FADE, 1.0 / self._seen) * (work_s - self._usual_s)
+        if not offer.choice.prefill.trusted:
+            return 0.0
+        waits = offer.choice.prefill.wait_s / offer.demand.slo_ttft_s
+        pressure = max(0.0, waits - CALM_SHARE) / (1.0 - CALM_SHARE)
+        return pressure * work_s / max(1e-9, self._usual_s)
+
+
+def _chance(offer: Offer) -> tuple[float, float, float]:
+    """(how likely the decode keeps its promise with this request, its time between tokens then,
+    the answers beside this one), all when the request would join."""
+    decode = offer.choice.decode
+    member, load = decode.member, decode.member.load
+    assert load is not None, "an option has reported"
+    expected = offer.ledger.expected(
+        member.id, offer.first_s, offer.now_s, max(1e-6, decode.tbt_s), offer.lengths
+    )
+    # Other conductors' answers are in the report and not in our ledger: they leave alike.
+    scale = max(1.0, load.running / expected.now) if expected.now >= 1 else 1.0
+    strangers = load.running if expected.now < 1 else 0
+    sequences = scale * expected.sequences + strangers
+    context = scale * expected.context_tokens + (load.context_tokens if strangers else 0)
+    context += offer.demand.prompt_tokens
+    tbt_s = offer.step_s(decode, sequences + 1, context) + decode.delayed_s
+    trusted = offer.know.steps.trusted(member.kind, sequences + 1, 0.0)
+    if not trusted or sequences < 1:
+        return 1.0, tbt_s, sequences
+    typical = context / (sequences + 1)
+    more_s = offer.step_s(decode, sequences + 2, context + typical) + decode.delayed_s - tbt_s
+    spread_s = more_s * math.sqrt(scale * expected.variance + 0.25)
+    room = (offer.demand.slo_tbt_s - tbt_s) / max(1e-9, spread_s)
+    return 0.5 * math.erfc(-room / math.sqrt(2.0)), tbt_s, sequences
