@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from moonpool.messages.segments import RegionGrant
 
 log = logging.getLogger(__name__)
-PEERS_MAX = 4096  # the one that was heard of first is forgotten
+PEERS_MAX = 1024  # the one that was heard of first is forgotten
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path as FilePath
+from weakref import WeakValueDictionary
 
 from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer.errors import BadTransfer
@@ -19,7 +20,6 @@ from moonpool.transfer.transports.shm_link import ShmLink
 from moonpool.transfer.transports.shm_owner import ShmOwner
 
 COPY_THREADS_MAX = 4
-LINKS_MAX = 1024  # before those that are not connected are dropped
 
 
 class ShmTransport:
@@ -32,7 +32,8 @@ class ShmTransport:
         threads = max(1, min(COPY_THREADS_MAX, len(os.sched_getaffinity(0))))
         self._pool = CopyPool(around.name, threads, around.loop)
         self._endpoints = around.endpoint_pool()
-        self._links: dict[tuple[str, str], ShmLink] = {}  # by address and epoch
+        # By address and epoch, for as long as it is connected or a grant uses it.
+        self._links: WeakValueDictionary[tuple[str, str], ShmLink] = WeakValueDictionary()
 
     async def listen(self) -> list[Endpoint]:
         """Raises BadTransfer."""
@@ -52,8 +53,6 @@ class ShmTransport:
         key = (endpoint.address, grant.epoch)
         link = self._links.get(key)
         if link is None:
-            if len(self._links) >= LINKS_MAX:
-                self._links = {k: v for k, v in self._links.items() if v.connected}
             link = self._links[key] = ShmLink(
                 grant.segment,
                 grant.epoch,
@@ -66,7 +65,7 @@ class ShmTransport:
         return link
 
     def stats(self) -> dict[str, float]:
-        links = self._links.values()
+        links = list(self._links.values())
         return {
             **self._owner.stats(),
             "peers_linked": sum(link.connected for link in links),
@@ -79,6 +78,6 @@ class ShmTransport:
         threads = self._pool.close()
         await join_all(threads)
         await asyncio.sleep(0)  # reports of those threads
-        for link in self._links.values():
+        for link in list(self._links.values()):
             link.close()
         self._owner.close()

@@ -3,6 +3,7 @@ too many links."""
 
 import asyncio
 from typing import Protocol
+from weakref import ref
 
 from moonpool.transfer.errors import PeerLost
 from moonpool.transfer.transports.endpoint_pool import EndpointPool
@@ -29,7 +30,7 @@ class Upkeep:
     def __init__(
         self, link: Upkept, peer: str, pool: EndpointPool, loop: asyncio.AbstractEventLoop
     ) -> None:
-        self._link = link
+        self._link = ref(link)  # it has us, not we it
         self._peer = peer
         self._pool = pool
         self._loop = loop
@@ -54,11 +55,13 @@ class Upkeep:
         self._loop.call_soon_threadsafe(self._retire)
 
     def _must_be_greeted(self) -> None:
-        if not self._link.greeted:
-            self._link.lose(PeerLost(f"{self._peer} did not greet within {HANDSHAKE_S:g} s"))
+        link = self._link()
+        if link is not None and not link.greeted:
+            link.lose(PeerLost(f"{self._peer} did not greet within {HANDSHAKE_S:g} s"))
 
     def _retire(self) -> None:
-        if self._link.idle:
-            self._link.lose(PeerLost(f"{self._peer} made room for other peers"))
-        else:
+        link = self._link()
+        if link is not None and link.idle:
+            link.lose(PeerLost(f"{self._peer} made room for other peers"))
+        elif link is not None:
             self._timers.append(self._loop.call_later(RETIRE_LOOK_S, self._retire))

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Sequence
+from weakref import WeakValueDictionary
 
 from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer.errors import BadTransfer
@@ -30,7 +31,7 @@ from moonpool.transfer.transports.tcp_peer import TcpPath
 
 BACKLOG = 256
 SLICE_S = 300e-6  # three times what a slice costs both processors
-PATHS_MAX = 1024  # before those without a stream are dropped
+SPRAYED_MAX = 1024  # before those with nothing under way are dropped
 ROUTED = LocalNic("")  # one NIC: the kernel knows the way
 
 
@@ -43,7 +44,8 @@ class TcpTransport:
         self._nics: list[LocalNic] = [ROUTED]
         self._loads: list[NicLoad] = []
         self._endpoints = around.endpoint_pool()
-        self._paths: dict[tuple[str, str, str], TcpPath] = {}  # by address, epoch and our address
+        # By address, epoch and our address, for as long as a stream or a grant uses it.
+        self._paths: WeakValueDictionary[tuple[str, str, str], TcpPath] = WeakValueDictionary()
         self._sprayed: dict[tuple[str, ...], SprayedPath] = {}  # by epoch and addresses
 
     async def listen(self) -> list[Endpoint]:
@@ -77,7 +79,7 @@ class TcpTransport:
         key = (grant.epoch, *(endpoint.address for endpoint in endpoints))
         sprayed = self._sprayed.get(key)
         if sprayed is None:
-            if len(self._sprayed) >= PATHS_MAX:
+            if len(self._sprayed) >= SPRAYED_MAX:
                 self._sprayed = {k: path for k, path in self._sprayed.items() if path.busy}
             sprayed = self._sprayed[key] = self._spray(grant, endpoints)
         return [sprayed]
@@ -106,8 +108,6 @@ class TcpTransport:
         key = (endpoint.address, grant.epoch, nic.address)
         path = self._paths.get(key)
         if path is None:
-            if len(self._paths) >= PATHS_MAX:
-                self._paths = {k: p for k, p in self._paths.items() if p.streams or p.waiting}
             host, port = split_address(endpoint.address)
             around = self._around
             path = self._paths[key] = TcpPath(
@@ -127,14 +127,14 @@ class TcpTransport:
         several = self._loads if len(self._nics) > 1 else []
         return {
             "streams_served": sum(server.streams for server in self._servers),
-            "streams_open": sum(path.streams for path in self._paths.values()),
-            "jobs_waiting": sum(path.waiting for path in self._paths.values()),
+            "streams_open": sum(path.streams for path in list(self._paths.values())),
+            "jobs_waiting": sum(path.waiting for path in list(self._paths.values())),
             "links_retired": self._endpoints.retired,
             **sprayed_stats(list(self._sprayed.values()), several),
         }
 
     async def close(self) -> None:
-        threads = [thread for path in self._paths.values() for thread in path.close()]
+        threads = [thread for path in list(self._paths.values()) for thread in path.close()]
         for server in self._servers:
             threads += server.close()
         await join_all(threads)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from weakref import WeakMethod
 
 from moonpool.transfer.transports.endpoint_pool import EndpointPool
 
@@ -12,11 +13,11 @@ class Keeper:
     def __init__(self, pool: EndpointPool, loop: asyncio.AbstractEventLoop) -> None:
         self._pool = pool
         self._loop = loop
-        self._retire: Callable[[], None] | None = None
+        self._retire: WeakMethod[Callable[[], None]] | None = None  # the path has us, not we it
 
     def on_retire(self, do: Callable[[], None]) -> None:
-        """`do` is called on the loop when the path must go: as soon as it is idle."""
-        self._retire = do
+        """`do`, a method, is called on the loop when the path must go: as soon as it is idle."""
+        self._retire = WeakMethod(do)
 
     def opened(self) -> None:
         """From any thread. The path has a stream now."""
@@ -31,5 +32,6 @@ class Keeper:
 
     def retire(self) -> None:
         """From any thread; see `EndpointPool`."""
-        if self._retire is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._retire)
+        do = self._retire() if self._retire is not None else None
+        if do is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(do)
