@@ -2,6 +2,7 @@
 find who knew every NIC's future."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,11 +10,13 @@ from hypothesis import strategies as st
 
 from moonpool.transfer.base import Priority
 from moonpool.transfer.spraying import NicLoad, Spray, slice_bytes
+from moonpool.transfer.topology import PREFERRED, Gpu, Machine, Place, matrix_of
+from moonpool.transfer.topology import Nic as MachineNic
 from tests.sim.nics import Fabric, Nic, best_s
 
 SPEED_BYTES_S = 50e9
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-SEEDS = range(5)
+SEEDS = range(3)
 NEVER = -1.0
 
 
@@ -105,7 +108,7 @@ def test_a_healed_nic_is_used_again() -> None:
     assert fabric.transfer(GIB).bytes_by_nic[3] == 0
     rests = 0
     while fabric.now_s < 6.0:
-        fabric.idle(0.05)
+        fabric.idle(0.2)
         rests = fabric.transfer(GIB).rests[3]
     assert fabric.transfer(GIB).bytes_by_nic[3] == pytest.approx(GIB / 8, rel=0.1)
     assert 2 <= rests <= 4  # 0.5 s, 1 s, 2 s: not a try for every transfer
@@ -140,6 +143,33 @@ def test_far_nics_are_used_only_while_the_near_ones_rest() -> None:
         nic.fails_s = fabric.now_s
     outcome = fabric.transfer(GIB, near)
     assert sum(outcome.bytes_by_nic[4:]) > 0.9 * GIB
+
+
+def two_sockets() -> Machine:
+    """Four adapters and two GPUs on each NUMA node; each GPU shares a switch with two adapters."""
+    places = [Place(i // 4, (f"pci{i // 4}", f"switch{i // 2}", f"slot{i}")) for i in range(8)]
+    gpus = [Place(i // 2, (f"pci{i // 2}", f"switch{i}", f"gpu{i}")) for i in range(4)]
+    return Machine(
+        {0: [10, 21], 1: [21, 10]},
+        [MachineNic(f"mlx5_{i}", "rdma", place) for i, place in enumerate(places)],
+        [Gpu(f"cuda:{i}", f"gpu{i}", place) for i, place in enumerate(gpus)],
+    )
+
+
+@pytest.mark.parametrize(("location", "near"), [("cpu:1", 4), ("cuda:0", 2), ("", 8)])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_memory_anywhere_makes_the_best_of_the_nics_near_it(
+    location: str, near: int, seed: int
+) -> None:
+    topology = matrix_of(two_sockets())
+    ranks = tuple(topology.rank(location, f"mlx5_{i}") for i in range(8))
+    nics = [Nic(SPEED_BYTES_S) for _ in range(8)]
+    mine = [nic for nic, rank in zip(nics, ranks, strict=True) if rank == PREFERRED]
+    assert len(mine) == near
+    mine[0].speed_bytes_s /= 2
+    for size in sizes(seed, 64 * MIB, 4 * GIB):
+        took_s = Fabric([replace(nic) for nic in nics], seed).transfer(size, ranks).took_s
+        assert took_s < 1.05 * best_s(size, mine)
 
 
 def test_memory_near_other_nics_does_not_wait_behind_memory_near_busy_ones() -> None:
