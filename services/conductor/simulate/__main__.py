@@ -5,13 +5,14 @@ import sys
 
 from services.conductor.simulate.cache import program as cache
 from services.conductor.simulate.paper import program as paper
+from services.conductor.simulate.plan import program as plan
 from services.conductor.simulate.serve import program as serve
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="simulate")
     parts = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    for part in (cache, serve, paper):
+    for part in (cache, serve, paper, plan):
         part.add(parts)
     given = parser.parse_args()
     return int(given.run(given))

@@ -45,9 +45,8 @@ class LinkCosts:
 
 @dataclass(frozen=True, slots=True)
 class NodeCosts:
-    """A store node beside each prefill; 0 tokens: none."""
+    """A store node beside each prefill that keeps on disk what the pool lets go; 0 tokens: none."""
 
-    dram_tokens: int = 0
     nvme_tokens: int = 0
     nvme_bytes_per_s: float = 5e9
     nvme_latency_s: float = 2e-4

@@ -53,9 +53,11 @@ class PrefillModel:
         computed: Callable[[Job], None],
         started: Callable[[Job], None],
         changed: Callable[[str], None],
+        let_go: Callable[[list[int]], None] = lambda blocks: None,
     ) -> None:
         self.id = id
         self.cache = cache
+        self._let_go = let_go
         self._machine = machine
         self._agenda = agenda
         self._dice = dice
@@ -186,7 +188,7 @@ class PrefillModel:
         cached = job.reused_blocks * self._machine.block_tokens
         new = job.ask.prompt_tokens - cached
         self.samples.append(ComputeSample(new, cached, job.compute_s))
-        self.cache.add(job.ask.blocks, self._agenda.now_s)
+        self._let_go(self.cache.add(job.ask.blocks, self._agenda.now_s))
         self.running = None
         self._computed(job)
         self._changed(self.id)
@@ -194,6 +196,10 @@ class PrefillModel:
             self._next()
 
     # -- what it says
+
+    @property
+    def now_s(self) -> float:
+        return self._agenda.now_s
 
     def jobs(self) -> list[Job]:
         """All that wait or run, in the order of their turns."""

@@ -11,11 +11,8 @@ from random import Random
 from moonpool.messages.events import KvEvents, SnapshotPage
 from moonpool.messages.ids import InstanceId, OwnerId, RequestId, TenantId
 from moonpool.messages.load import (
-    PROMPTS_MAX,
     AnswerSample,
     LoadReport,
-    QueuedPrompt,
-    StepSample,
     TransferSample,
     request_tag,
 )
@@ -25,10 +22,12 @@ from services.conductor.core import ConductorCore, Policy
 from services.conductor.simulate.serve.agenda import Agenda
 from services.conductor.simulate.serve.cache import BlockCache
 from services.conductor.simulate.serve.decode import Answer, DecodeModel
+from services.conductor.simulate.serve.disk import DiskModel
 from services.conductor.simulate.serve.links import Links
 from services.conductor.simulate.serve.machine import Machine
 from services.conductor.simulate.serve.outcome import Outcome, Result, Sample
 from services.conductor.simulate.serve.prefill import Job, PrefillModel
+from services.conductor.simulate.serve.reports import EPOCH, decode_report, prefill_report
 from services.conductor.simulate.serve.setup import Setup
 from services.conductor.simulate.serve.traffic import Ask, Traffic
 
@@ -39,7 +38,6 @@ TICK_S = 0.5
 SAMPLE_S = 1.0
 HOP_S = 1e-3  # a message on the bus
 _HOT_BLOCKS = 100
-_EPOCH = "e"
 
 
 class World:
@@ -76,6 +74,7 @@ class World:
         )
         self.prefills: dict[str, PrefillModel] = {}
         self.decodes: dict[str, DecodeModel] = {}
+        self.disks: dict[str, DiskModel] = {}
         self._transfers: dict[str, list[TransferSample]] = {}
         self._answers: dict[str, list[AnswerSample]] = {}
         self._seqs: dict[str, int] = {}
@@ -111,6 +110,8 @@ class World:
 
     def _build(self) -> None:
         for number in range(self.setup.prefills):
+            if self.machine.node.nvme_tokens:
+                self._add_disk(f"n{number:02}", f"host-p{number:02}")
             self._add_prefill(f"p{number:02}")
         for number in range(self.setup.decodes):
             self._add_decode(f"d{number:02}")
@@ -129,28 +130,43 @@ class World:
             self._computed,
             self._begun,
             self._changed,
+            lambda gone: self._demote(id, gone),
         )
-        self._join(id, "prefill")
+        self._join(id, "prefill", f"host-{id}")
+
+    def _add_disk(self, id: str, host: str) -> None:
+        blocks_max = self.machine.node.nvme_tokens // self.machine.block_tokens
+        cache = BlockCache(
+            blocks_max, self.setup.eviction, lambda new, gone: self._tell(id, new, gone, "nvme")
+        )
+        self.disks[id] = DiskModel(id, self.machine.node, cache, self.agenda)
+        self._join(id, "store", host)
+
+    def _demote(self, id: str, gone: list[int]) -> None:
+        disk = self.disks.get("n" + id[1:])
+        if disk:
+            disk.keep(gone, self.machine.block_bytes)
 
     def _add_decode(self, id: str) -> None:
         self.decodes[id] = DecodeModel(id, self.machine, self.agenda, self._ended, self._changed)
-        self._join(id, "decode")
+        self._join(id, "decode", f"host-{id}")
 
-    def _join(self, id: str, role: str) -> None:
-        registration = Registration(id, role, _EPOCH, 1.0, f"host-{id}", "1", model=self.model)
+    def _join(self, id: str, role: str, host: str) -> None:
+        model = None if role == "store" else self.model
+        registration = Registration(id, role, EPOCH, 1.0, host, "1", model=model)
         self.core.heartbeat(Heartbeat(registration, "ready"), 0.0)
         owner = OwnerId(id)
         self.core.holdings.begin_snapshot(owner)
-        self.core.holdings.apply_page(SnapshotPage(owner, _EPOCH, 0, {}), _EPOCH)
+        self.core.holdings.apply_page(SnapshotPage(owner, EPOCH, 0, {}), EPOCH)
         self._transfers[id] = []
         self._report(id)
 
     # -- what instances say
 
-    def _tell(self, id: str, stored: list[int], removed: list[int]) -> None:
+    def _tell(self, id: str, stored: list[int], removed: list[int], tier: str = "hbm") -> None:
         seq = self._event_seqs[id] = self._event_seqs.get(id, 0) + 1
         packed = self.traffic.packed
-        event = KvEvents(OwnerId(id), _EPOCH, seq, "hbm", packed(stored), packed(removed))
+        event = KvEvents(OwnerId(id), EPOCH, seq, tier, packed(stored), packed(removed))
         self.core.events(event)
 
     def _changed(self, id: str) -> None:
@@ -166,77 +182,21 @@ class World:
         self._reported_s[id] = now_s
         seq = self._seqs[id] = self._seqs.get(id, 0) + 1
         transfers, self._transfers[id] = self._transfers[id], []
-        prefill = self.prefills.get(id)
+        prefill, disk = self.prefills.get(id), self.disks.get(id)
         if prefill:
-            report = self._prefill_report(id, seq, prefill, transfers)
+            report = prefill_report(id, seq, prefill, transfers, self.machine)
+        elif disk:
+            used, total = len(disk.cache.here), disk.cache.blocks_max
+            report = LoadReport(id, EPOCH, seq, tiers={"nvme": (used, total)})
         else:
-            report = self._decode_report(id, seq, self.decodes[id], transfers)
+            answers, self._answers[id] = self._answers.get(id, []), []
+            noise = max(0.2, self.dice.gauss(1.0, self.machine.noise))
+            report = decode_report(id, seq, self.decodes[id], transfers, answers, noise)
         self.core.load(report, now_s)
-
-    def _prefill_report(
-        self, id: str, seq: int, prefill: PrefillModel, transfers: list[TransferSample]
-    ) -> LoadReport:
-        jobs = prefill.jobs()
-        compute, prefill.samples = prefill.samples, []
-        tokens = 0
-        for job in jobs:
-            if job.reused_blocks >= 0:
-                tokens += job.ask.prompt_tokens - job.at_token
-            else:
-                reused = job.plan.runs[-1].end if job.plan.runs else 0
-                tokens += job.ask.prompt_tokens - reused * self.machine.block_tokens
-        blocks = prefill.cache.blocks_max
-        return LoadReport(
-            id,
-            _EPOCH,
-            seq,
-            queued_requests=len(jobs),
-            queued_tokens=tokens,
-            blocks_free=blocks,
-            blocks_total=blocks,
-            compute=compute,
-            transfers=transfers,
-            prompts=[self._queued(job) for job in jobs[:PROMPTS_MAX]],
-        )
-
-    def _queued(self, job: Job) -> QueuedPrompt:
-        """What is left of a prompt, and when its turn is due."""
-        tokens, block_tokens = job.ask.prompt_tokens, self.machine.block_tokens
-        if job.reused_blocks >= 0:
-            cached = self.prefills[job.plan.prefill].progress(job)
-        else:
-            reused = job.plan.runs[-1].end if job.plan.runs else 0
-            cached = min(reused * block_tokens, tokens - 1)
-        tag = request_tag(str(job.ask.number))
-        return QueuedPrompt(tokens - cached, cached, job.due_s - self.agenda.now_s, tag)
-
-    def _decode_report(
-        self, id: str, seq: int, decode: DecodeModel, transfers: list[TransferSample]
-    ) -> LoadReport:
-        batch, context = decode.batch, int(decode.context_tokens())
-        answers, self._answers[id] = self._answers.get(id, []), []
-        steps = []
-        if batch:
-            noisy = max(0.2, self.dice.gauss(1.0, self.machine.noise))
-            steps.append(StepSample(batch, context, decode.step_s() * noisy))
-        return LoadReport(
-            id,
-            _EPOCH,
-            seq,
-            running=batch,
-            reserved=len(decode.reserved),
-            slots_total=decode.slots,
-            context_tokens=context,
-            blocks_free=decode.blocks_free,
-            blocks_total=decode.blocks_total,
-            transfers=transfers,
-            steps=steps,
-            answers=answers,
-        )
 
     def _tick(self) -> None:
         now_s = self.agenda.now_s
-        for id in (*self.prefills, *self.decodes):
+        for id in (*self.prefills, *self.decodes, *self.disks):
             if now_s - self._reported_s[id] >= REPORT_MAX_S - TICK_S / 2:
                 self._report(id)
         self.core.tick(now_s)
@@ -307,7 +267,8 @@ class World:
 
     def _fetch(self, job: Job, prefill: PrefillModel, owner: str, start: int, end: int) -> None:
         """Blocks of another's pool, while the prompt waits. Evicted ones are not sent."""
-        cache = self.prefills[owner].cache
+        disk = self.disks.get(owner)
+        cache = disk.cache if disk else self.prefills[owner].cache
         blocks = job.ask.blocks[start:end]
         job.runs_left += 1
         if not cache.holds(blocks):
@@ -320,11 +281,16 @@ class World:
 
         def done() -> None:
             took_s = self.agenda.now_s - now_s
-            sample = TransferSample(owner, prefill.id, "hbm", size_bytes, took_s)
+            tier = "nvme" if disk else "hbm"
+            sample = TransferSample(owner, prefill.id, tier, size_bytes, took_s)
             self._transfers[prefill.id].append(sample)
             prefill.arrived(job, start, end, True)
 
-        self.links.move(owner, prefill.id, size_bytes, done)
+        if disk:
+            source = "p" + owner[1:]  # they share a host
+            disk.read(size_bytes, lambda: self.links.move(source, prefill.id, size_bytes, done))
+        else:
+            self.links.move(owner, prefill.id, size_bytes, done)
 
     def _begun(self, job: Job) -> None:
         """Its first chunk runs: KV begins to flow to the decode, layer by layer."""
@@ -424,3 +390,5 @@ class World:
             prefill.check()
         for decode in self.decodes.values():
             decode.check()
+        for disk in self.disks.values():
+            disk.check()

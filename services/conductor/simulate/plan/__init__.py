@@ -1,0 +1,1 @@
+"""`moonpool plan`: how many prefills and decodes, and how much cache, a workload needs."""
