@@ -39,6 +39,10 @@ class TransferMetrics:
             "frames_corrupt": metrics.counters(names.TRANSFER_CORRUPT),
             "served_bytes": metrics.counters(names.TRANSFER_SERVED_BYTES),
         }
+        self._by_nic = {
+            "bytes": metrics.counters(names.TRANSFER_NIC_BYTES),
+            "rests": metrics.counters(names.TRANSFER_NIC_RESTS),
+        }
         self._endpoints = metrics.gauges(names.TRANSFER_ENDPOINTS)
         self._paths = metrics.gauges(names.TRANSFER_PATHS)
         self._engine = engine
@@ -52,6 +56,10 @@ class TransferMetrics:
             op, _, unit = rest.partition(".")
             if op in _OPS and unit in self._by_op:
                 self._rise(name, value, self._by_op[unit].labels(first, op).inc)
+            elif op == "nic":
+                nic, _, what = unit.rpartition(".")
+                if what in self._by_nic:
+                    self._rise(name, value, self._by_nic[what].labels(first, nic).inc)
             elif first in self._by_prefix and rest:
                 self._rise(name, value, self._by_prefix[first].labels(rest).inc)
             elif rest in self._by_transport:

@@ -174,6 +174,16 @@ TRANSFER_REFUSALS = CounterSpec(
     "Grants of ours that were not honoured, by reason.",
     ("reason",),
 )
+TRANSFER_NIC_BYTES = CounterSpec(
+    "moonpool_transfer_nic_bytes_total",
+    "Bytes moved over each NIC of ours, where there are several.",
+    ("transport", "nic"),
+)
+TRANSFER_NIC_RESTS = CounterSpec(
+    "moonpool_transfer_nic_rests_total",
+    "Times that a NIC was left alone because it failed, fell silent or was far too slow.",
+    ("transport", "nic"),
+)
 TRANSFER_BAD_FRAMES = CounterSpec(
     "moonpool_transfer_bad_frames_total",
     "Bytes from peers that no correct peer sends, by transport.",

@@ -47,9 +47,13 @@ def test_counters_follow_what_the_engine_counted() -> None:
         ("tcp.bad_frames", names.TRANSFER_BAD_FRAMES, ("tcp",)),
         ("tcp.frames_corrupt", names.TRANSFER_CORRUPT, ("tcp",)),
         ("tcp.served_bytes", names.TRANSFER_SERVED_BYTES, ("tcp",)),
+        ("tcp.nic.10.0.0.1.bytes", names.TRANSFER_NIC_BYTES, ("tcp", "10.0.0.1")),
+        ("rdma.nic.mlx5_0.rests", names.TRANSFER_NIC_RESTS, ("rdma", "mlx5_0")),
     ],
 )
-def test_what_is_told_by_name_is_counted(name: str, spec: names.CounterSpec, labels: tuple[str, ...]) -> None:
+def test_what_is_told_by_name_is_counted(
+    name: str, spec: names.CounterSpec, labels: tuple[str, ...]
+) -> None:
     metrics, engine = Metrics(), Engine({name: 3.0, "refusals": 9.0})
     shown = TransferMetrics(metrics, engine)
     shown.show()
