@@ -29,5 +29,5 @@ class ConductorSettings(CommonSettings):
     balancing_threshold: float = Field(
         1.0,
         ge=1,
-        description="Of `global`: fetch when the best prefix is longer than the own by this factor.",
+        description="Of `global`: fetch when the best prefix is this factor longer than the own.",
     )

@@ -40,9 +40,9 @@ class House:
         memory = SimpleNamespace(layout=layout, region=region)
         limits = Limits(BLOCK, 1024, frozenset({2}), 64, 8, 8)
         self.core = InstanceCore(limits, BlockPool(64, 1, LruPolicy()))
-        prompts = SimpleNamespace(add=lambda *_: None, drop=lambda *_: None)
+        prompts: Any = SimpleNamespace(add=lambda *_: None, drop=lambda *_: None)
         links: Any = SimpleNamespace(ctx=context, memory=memory)
-        self.doors = Doors(links, self.core, prompts, asyncio.Event(), FINGERPRINT)  # type: ignore[arg-type]
+        self.doors = Doors(links, self.core, prompts, asyncio.Event(), FINGERPRINT)
 
     async def say(self, endpoints: list[Endpoint], verb: str, message: Any) -> bytes:
         (endpoint,) = [each for each in endpoints if each.name.endswith(verb)]
