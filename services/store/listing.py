@@ -73,7 +73,7 @@ class Listing:
         objects, shelves = self._core.residents.objects, self._core.ladder.shelves
         keys = {key: None for key, obj in objects.items() if obj.tenant == tenant}
         for shelf in shelves:
-            keys |= {k: None for k, record in shelf.records.items() if record.tenant == tenant}
+            keys |= dict.fromkeys(shelf.keys_of(tenant))
         return list(keys)
 
     def _in_dram(self, key: BlockKey) -> Named | None:

@@ -16,6 +16,7 @@ from moonpool.kv import BlockKey
 from services.store.collecting import uncollected
 from services.store.health import Health
 from services.store.ladder import Demotion, Descent, Erasure, Ladder, Move, Outcome, Promotion
+from services.store.packed.table import not_among
 from services.store.records import Record
 from services.store.shelf import Shelf
 from services.store.tiers.errors import (
@@ -32,6 +33,7 @@ R = TypeVar("R")
 QUEUE_MAX = 8192  # above all that the ladder has under way at a time
 LOOK_S = 0.2
 REFRESH_S = 30.0  # a shared tier is listed so often, ..
+FORGET_STEP = 1024  # keys, before others have their turn
 REFRESH_FACTOR = 20.0  # .. but for at most a twentieth of the time
 OPEN_AGAIN_S = 5.0  # after the telling of what lies there broke off
 _URGENCY = {Promotion: 0, Erasure: 1, Demotion: 2, Descent: 3}
@@ -190,17 +192,22 @@ class Mover:
 
     async def _refresh(self, lane: Lane) -> None:
         """What others put there and erased since the last look; their bytes count like ours."""
-        began_s, before, found = self._clock.now(), lane.shelf.live_records(), set[BlockKey]()
+        began_s, before = self._clock.now(), lane.shelf.records.live_keys()
+        found: list[bytes] = []  # packed keys
         try:
             pages = lane.vault.open()
             while (page := await self._in_thread(lane, partial(_next_of, pages))) is not None:
-                found.update(item.facts.key for item in page)
+                found.append(b"".join(item.facts.key for item in page))
                 self._ladder.load(lane.shelf, page, self._clock.now(), is_refresh=True)
                 self._on_change()
         except _TROUBLE as error:
             lane.health.failed(error, self._clock.now())
         else:
-            lane.shelf.forget_missing(before, found)
+            missing = await self._in_thread(lane, partial(not_among, before, found))
+            for start in range(0, len(missing), FORGET_STEP):
+                lane.shelf.forget(missing[start : start + FORGET_STEP])
+                self._on_change()
+                await asyncio.sleep(0)
         took_s = self._clock.now() - began_s
         lane.list_again_s = self._clock.now() + max(self.refresh_s, REFRESH_FACTOR * took_s)
 

@@ -6,7 +6,7 @@ A GONE record keeps its place until the shell has erased it: a crash never bring
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from services.store.tiers.record import HEADER_MAX_BYTES, Facts, header_bytes, r
 from services.store.tiers.vault import Item
 
 VICTIMS_LOOKED_MAX = 64
+OWN_LOOKED_MAX = 1024  # for blocks of a tenant that is above its quota
 ERASURES_MAX = 1024  # at a time
 TOLD_MAX = 65_536  # keys told one by one when a tier comes or goes
 
@@ -117,9 +118,6 @@ class Shelf:
             return False
         if self.online:
             self._tell_all(True)
-        for tenant in self.tenants.followed:
-            self.tenants.leave(tenant)
-            self.tenants.follow(tenant, self.keys_of(tenant))
         for key in [*known, *(self._barred or ())]:
             record = self.records.get(key)
             if record is not None:
@@ -141,22 +139,17 @@ class Shelf:
     def _is_news(self, key: BlockKey, known: Container[BlockKey]) -> bool:
         return key not in self.records and key not in self._gone_keys and key not in known
 
-    def live_records(self) -> dict[BlockKey, Record]:
-        """To be compared with what a listing begun after this finds."""
-        return {key: r for key, r in self.records.items() if r.stage is Stage.LIVE}
-
-    def forget_missing(self, before: dict[BlockKey, Record], found: Container[BlockKey]) -> int:
-        """Other nodes have erased what a listing did not find again; how many."""
-        missing = 0
-        for key, seen in before.items():
-            record = self.records.get(key) if key not in found else None
-            is_same = record is not None and record.item == seen.item
-            if record is not None and is_same and record.stage is Stage.LIVE and not record.moves:
+    def forget(self, keys: Iterable[BlockKey]) -> int:
+        """Other nodes have erased these; how many were still here, and not on the move."""
+        forgotten = 0
+        for key in keys:
+            record = self.records.get(key)
+            if record is not None and record.stage is Stage.LIVE and not record.moves:
                 self.drop(record)
-                self._to_erase.remove(record)
+                assert self._to_erase.pop() is record
                 self.end_erasure(record, True, was_ordered=False)
-                missing += 1
-        return missing
+                forgotten += 1
+        return forgotten
 
     def end_load(self) -> None:
         """All that lies there has been told."""
@@ -177,7 +170,6 @@ class Shelf:
     def touch(self, keys: Sequence[BlockKey], now_s: float) -> None:
         """A use of a run, head first, wherever it was read."""
         self.records.touch(keys)
-        self.tenants.touched(keys)
         for key in keys:
             self._stay(key)
 
@@ -190,9 +182,8 @@ class Shelf:
         return [self.records.live_keys()] if self.online else []
 
     def keys_of(self, tenant: TenantId) -> list[BlockKey]:
-        """What lies here of one tenant. Looks at everything."""
-        live = (r for r in self.records.values() if r.stage is Stage.LIVE)
-        return [record.key for record in live if record.tenant == tenant]
+        """What lies here of one tenant."""
+        return unpack_keys(self.records.keys_of(tenant))
 
     # --- coming ---
 
@@ -252,10 +243,8 @@ class Shelf:
         """Takes it away; it is erased when nobody moves it any more."""
         self._stay(record.key)
         self.records.remove(record)
-        if record.stage is Stage.LIVE:
-            self.tenants.went(record.tenant, record.key)
-            if self.online:
-                self.changes.removed(record.key)
+        if record.stage is Stage.LIVE and self.online:
+            self.changes.removed(record.key)
         self._bury(record)
 
     def take_erasures(self) -> list[Record]:
@@ -320,9 +309,9 @@ class Shelf:
         if not self.tenants.quotas.evicts(tenant):
             return False
         over_bytes -= sum(record.footprint for record in self.gone if record.tenant == tenant)
-        for key in self.tenants.oldest(tenant):
-            record = self.records[key]
-            if over_bytes > 0 and not record.moves and not self.pin_of(key):
+        for record in self.records.oldest(OWN_LOOKED_MAX):
+            is_own = record.tenant == tenant and not record.moves and not self.pin_of(record.key)
+            if over_bytes > 0 and is_own:
                 over_bytes -= record.footprint
                 self.drop(record)
                 self.evictions += 1
@@ -352,7 +341,6 @@ class Shelf:
         """Asserts that records, places and order agree."""
         self.tier.check()
         everything = [*self.records.values(), *self.gone]
-        self.tenants.check({r.key: r.tenant for r in everything if r.stage is Stage.LIVE})
         assert self.tier.bytes_used == sum(record.footprint for record in everything)
         assert len({record.item.place for record in everything}) == len(everything)
         self.records.check()
@@ -370,7 +358,6 @@ class Shelf:
     def _go_live(self, record: Record) -> None:
         record.stage = Stage.LIVE
         self.records.settle(record)
-        self.tenants.came(record.tenant, record.key)
         if self.online:
             self.changes.stored(record.key)
 

@@ -17,7 +17,6 @@ class TenantTally:
 
     def __init__(self, residents: Residents, ladder: Ladder, quotas: Quotas) -> None:
         self._residents = residents
-        self._ladder = ladder
         self._quotas = quotas
         self._ledgers = {residents.tier.name: residents.tenants}
         self._ledgers |= {shelf.name: shelf.tenants for shelf in ladder.shelves}
@@ -25,16 +24,14 @@ class TenantTally:
             ledger.quotas = quotas
 
     def set_quota(self, tenant: TenantId, quota: TenantQuota | None) -> None:
-        """In force at once; None: no limits any more. Looks at everything that is here."""
+        """In force at once; None: no limits any more. Looks at everything in dram."""
         self._quotas.set(tenant, quota)
         live = (o for o in self._residents.objects.values() if o.state is State.LIVE)
-        here = {self._residents.tier.name: [obj.key for obj in live if obj.tenant == tenant]}
-        here |= {shelf.name: shelf.keys_of(tenant) for shelf in self._ladder.shelves}
-        for tier, ledger in self._ledgers.items():
-            if quota is None:
-                ledger.leave(tenant)
-            else:
-                ledger.follow(tenant, here[tier])
+        if quota is None:
+            self._residents.tenants.leave(tenant)
+        else:
+            here = [obj.key for obj in live if obj.tenant == tenant]
+            self._residents.tenants.follow(tenant, here)
 
     def trim(self) -> None:
         """Whoever is above a quota that was lowered gives back, if that is its policy."""

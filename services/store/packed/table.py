@@ -7,10 +7,12 @@ where they meet.
 
 import secrets
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from moonpool.kv import BlockKey, unpack_keys
 from services.store.packed.rows import PAGE_BITS, U64, Rows
 
 KEY_BYTES = 16
@@ -191,6 +193,18 @@ def joined_many(low: U64, high: U64) -> bytes:
     words = np.empty((len(low), 2), np.uint64)
     words[:, 0], words[:, 1] = low, high
     return words.tobytes() if sys.byteorder == "little" else words.byteswap().tobytes()
+
+
+def not_among(keys: bytes, others: Sequence[bytes]) -> list[BlockKey]:
+    """Packed keys that are in none of the other packs, by 64 bits of each: two that share them
+    count as one. For a thread: seconds for tens of millions."""
+    low, high = split_many(keys)
+    missing = ~np.isin(_mixed(low, high), _mixed(*split_many(b"".join(others))))
+    return unpack_keys(joined_many(low[missing], high[missing]))
+
+
+def _mixed(low: U64, high: U64) -> U64:
+    return low * np.uint64(0x9E3779B97F4A7C15) + high
 
 
 def _home(hashed: int, bits: int) -> int:

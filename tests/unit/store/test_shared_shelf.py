@@ -1,6 +1,7 @@
 """A tier that nodes share: what others put and erased there is known after a look."""
 
 from moonpool.messages.ids import TenantId
+from services.store.packed.table import not_among
 from services.store.tiers import OssTier
 from services.store.tiers.record import Facts
 from services.store.tiers.vault import Item
@@ -31,15 +32,26 @@ def test_what_others_erased_is_forgotten_but_for_what_came_or_is_read_meanwhile(
     core = make_shared_core()
     (shelf,) = core.ladder.shelves
     core.ladder.load(shelf, [item(n) for n in (1, 2, 3)], 0.0, is_refresh=True)
-    before = shelf.live_records()
+    before = shelf.records.live_keys()
     put(core, ACME, 4)
     core.secure([key(4)], 0.0)
     move(core)
     core.promote([key(3)], 0.0)
-    assert shelf.forget_missing(before, {key(1)}) == 1
+    missing = not_among(before, [key(1), key(99)])
+    assert sorted(missing) == [key(2), key(3)]
+    assert shelf.forget(missing) == 1  # 3 is being read
     assert sorted(shelf.readable_keys()) == [key(1), key(3), key(4)]
     assert shelf.take_erasures() == []
     move(core)
+
+
+def test_what_a_tenant_has_there_is_found_without_looking_at_each() -> None:
+    core = make_shared_core()
+    (shelf,) = core.ladder.shelves
+    core.ladder.load(shelf, [item(1), item(2, ACME), item(3)], 0.0, is_refresh=True)
+    shelf.drop(shelf.records[key(3)])
+    assert (shelf.keys_of(EMU), shelf.keys_of(ACME)) == ([key(1)], [key(2)])
+    assert shelf.keys_of(TenantId("nobody")) == []
 
 
 def test_each_block_is_evicted_by_one_node_only() -> None:
