@@ -7,7 +7,6 @@ A record at rest is a row; `get` makes an object that tells of it, good for read
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice
 
 import numpy as np
 
@@ -123,7 +122,7 @@ class Records:
 
     def oldest(self, count_max: int) -> list[Record]:
         """Some of the LIVE ones, the least recently used first."""
-        found = map(self._record_at, islice(self._order.slots(), count_max))
+        found = map(self._record_at, self._order.slots(count_max))
         return [self._busy.get(record.key, record) for record in found]
 
     def first(self) -> Record | None:

@@ -63,10 +63,11 @@ class Order:
         self._last = last + 1
         self._count += count
 
-    def slots(self) -> list[int]:
-        """All, least recent first. Linear."""
-        out, link = [], self._first
-        while link:
+    def slots(self, count_max: int = 1 << 62) -> list[int]:
+        """All, or so many, least recent first. Linear."""
+        out: list[int] = []
+        link = self._first
+        while link and len(out) < count_max:
             out.append(link - 1)
             link = self._rows.pages[(link - 1) >> PAGE_BITS].after[(link - 1) & _MASK]
         return out
