@@ -20,7 +20,6 @@ from urllib3.exceptions import HTTPError
 
 from moonpool.kv.checksum import bad_chunks
 from moonpool.messages import MoonpoolError
-from services.store.tiers.direct import copy_bytes
 from services.store.tiers.errors import (
     RecordDamaged,
     RecordMissing,
@@ -28,6 +27,7 @@ from services.store.tiers.errors import (
     VaultReadOnly,
     VaultRefused,
 )
+from services.store.tiers.oss_body import Bodies
 from services.store.tiers.oss_names import object_name, parse_name
 from services.store.tiers.oss_parts import pieces, ranges
 from services.store.tiers.record import header_bytes, pack_header, unpack_header
@@ -76,6 +76,13 @@ class OssVault:
         self._mesh = mesh
         self._rng = random.Random()
         self._client = make_client(bucket)
+        self._bodies = Bodies(
+            self._client,
+            bucket.name,
+            connect_s=CONNECT_S,
+            silence_s=SILENCE_S,
+            threads=THREADS + PART_THREADS,
+        )
         self._parts = ThreadPoolExecutor(PART_THREADS, thread_name_prefix="oss-parts")
 
     def open(self) -> Iterator[list[Item]]:
@@ -143,6 +150,7 @@ class OssVault:
     def close(self) -> None:
         """Idempotent."""
         self._parts.shutdown(wait=True, cancel_futures=True)
+        self._bodies.close()
         self._client.close()
 
     def _abort_stale(self) -> None:
@@ -222,21 +230,18 @@ class OssVault:
 
     def _fill(self, name: str, views: list[memoryview], window: tuple[int, int] | None) -> None:
         """Fills the views one after the other with the object's bytes, or with those of a part."""
-        ranged = {"Range": f"bytes={window[0]}-{window[1] - 1}"} if window else {}
-        reply = self._client.get_object(Bucket=self._bucket.name, Key=name, **ranged)
         size_bytes = sum(view.nbytes for view in views)
         ends_s = time.monotonic() + _patience_s(size_bytes)
-        with reply["Body"] as body:
-            if reply["ContentLength"] != size_bytes:
-                raise RecordDamaged(f"{name} has {reply['ContentLength']} bytes")
+        with self._bodies.open(name, window) as body:
+            if body.size_bytes != size_bytes:
+                raise RecordDamaged(f"{name} has {body.size_bytes} bytes")
             for view in views:
                 done = 0
                 while done < view.nbytes:
-                    part = body.read(min(READ_BYTES, view.nbytes - done))
-                    if not part or time.monotonic() > ends_s:
+                    got = body.fill(view[done : done + READ_BYTES])
+                    if not got or time.monotonic() > ends_s:
                         raise VaultAway(f"{self._bucket.name}: too slow")
-                    copy_bytes(view[done : done + len(part)], memoryview(part))
-                    done += len(part)
+                    done += got
 
     def _try(self, do: Callable[[], R], size_bytes: int, kind: str) -> R:
         """`do`, again with growing pauses while that may help. `kind`: read, write or list."""
