@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
 
 from moonpool.client.placement import rank_nodes
 from moonpool.clock import Clock
@@ -10,12 +9,15 @@ from moonpool.kv import BlockKey
 from moonpool.messages.ids import TenantId
 from services.store.core import StoreCore
 from services.store.node import StoreNode
-from services.store.objects import Seat, State
+from services.store.objects import State
 from services.store.peers import Peers
 
 BATCH_MAX = 128
 TARGETS_MAX = 2  # nodes tried for one block
 LOADING_MAX_S = 2.0
+SELDOM, ON_DISK = 4, 5  # ranks
+STEP = 2000  # objects looked at before others have their turn
+DISK_MAX = 100_000  # blocks on the disk that are thought of, beside those pinned hard
 
 
 class Farewell:
@@ -31,7 +33,7 @@ class Farewell:
         """Returns when everything worth it has gone to others, or is there already, or the time is
         over, or nobody takes anything. `drain_moved` and `drain_left` in the counters say it."""
         ends_s = self._clock.now() + within_s
-        left = worth_moving(self._core)
+        left = await worth_moving(self._core)
         self._core.counters["drain_left"] = len(left)
         self._core.counters["drain_moved"] = 0
         while left and self._clock.now() < ends_s and self._peers.taking():
@@ -68,34 +70,36 @@ class Farewell:
         self._core.counters["drain_failed"] += len(undone)
 
 
-def worth_moving(core: StoreCore) -> list[BlockKey]:
-    """Pinned hard, wanted on several nodes, pinned soft, used more than once; then what lies on
-    this machine's disk. What is in a bucket stays there for everybody."""
+async def worth_moving(core: StoreCore) -> list[BlockKey]:
+    """Pinned hard, wanted on several nodes, pinned soft, used more than once; then some of what
+    lies on this machine's disk. What is in a bucket stays there for everybody. Lets others in
+    between."""
     order: dict[BlockKey, int] = {}
-    for key, obj in core.residents.objects.items():
-        if obj.state is State.LIVE and core.ladder.below_of(key) != "oss":
-            rank = _rank(core, key, is_soft=obj.seat is Seat.SOFT)
-            if rank < 4 or core.ladder.is_worth_keeping(key):
+    for number, key in enumerate(reversed(list(core.residents.objects))):  # newest first
+        if number % STEP == STEP - 1:
+            await asyncio.sleep(0)
+        if _is_live(core, key) and core.ladder.below_of(key) != "oss":
+            rank = _rank(core, key)
+            if rank < SELDOM or core.ladder.is_worth_keeping(key):
                 order[key] = rank
-    for shelf in core.ladder.shelves:
-        if shelf.name == "nvme":
-            order |= _ranks_of(core, (k for k in shelf.readable_keys() if k not in order))
-    newest_first = reversed(list(order))
-    return sorted(newest_first, key=order.__getitem__)
+    on_disk = (shelf for shelf in core.ladder.shelves if shelf.name == "nvme")
+    for key in (key for shelf in on_disk for key in shelf.some_keys(DISK_MAX)):
+        rank = _rank(core, key)
+        order.setdefault(key, rank if rank < SELDOM else ON_DISK)
+    for key in core.pins.hard_keys():
+        if core.ladder.below_of(key) == "nvme":
+            order[key] = 0
+    return sorted(order, key=order.__getitem__)
 
 
-def _ranks_of(core: StoreCore, keys: Iterable[BlockKey]) -> dict[BlockKey, int]:
-    return {key: min(5, _rank(core, key) + (_rank(core, key) == 4)) for key in keys}
-
-
-def _rank(core: StoreCore, key: BlockKey, *, is_soft: bool = False) -> int:
-    """0 goes first; 4: nobody asked for it to be kept."""
+def _rank(core: StoreCore, key: BlockKey) -> int:
+    """0 goes first; SELDOM: nobody asked for it to be kept."""
     pin = core.pins.kind_of(key)
     if pin == "hard":
         return 0
     if core.copies.wanted(key) > 1:
         return 1
-    return 2 if pin == "soft" or is_soft else 4
+    return 2 if pin == "soft" else SELDOM
 
 
 def _is_live(core: StoreCore, key: BlockKey) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Sequence
 
 import numpy as np
 
-from moonpool.kv import BlockKey, unpack_keys
+from moonpool.kv import KEY_BYTES, BlockKey, unpack_keys
 from moonpool.kv.named import MARK
 from moonpool.messages.ids import TenantId
 from moonpool.messages.store import TierStats
@@ -176,6 +176,11 @@ class Shelf:
     def readable_keys(self) -> list[BlockKey]:
         """All that can be read now."""
         return unpack_keys(self.records.live_keys()) if self.online else []
+
+    def some_keys(self, count_max: int) -> list[BlockKey]:
+        """As `readable_keys`, but no more than that; of those found last, as a rule the newest."""
+        packed = self.records.live_keys() if self.online else b""
+        return unpack_keys(packed[-count_max * KEY_BYTES :])
 
     def packed_keys(self) -> list[bytes]:
         """The same, in one piece."""
