@@ -46,11 +46,24 @@ class Farewell:
             self._core.counters["drain_left"] = len(left)
 
     async def _move(self, keys: list[BlockKey]) -> None:
-        below = [key for key in keys if not _is_live(self._core, key)]
-        if below:
-            self._core.promote(below, self._clock.now())
-            self._node.settle()
-            await self._node.mover.wait_loaded(below, LOADING_MAX_S)
+        """What lies on the disk comes up first, as much at a time as there is room for."""
+        left = dict.fromkeys(keys)
+        while left:
+            here = [key for key in left if _is_live(self._core, key)]
+            if not here:
+                self._core.promote(list(left), self._clock.now())
+                self._node.settle()
+                is_coming = await self._node.mover.wait_loaded(list(left), LOADING_MAX_S)
+                here = [key for key in left if _is_live(self._core, key)]
+                if not is_coming or not here:
+                    break
+            await self._give(here)
+            for key in here:
+                del left[key]
+        self._core.counters["drain_failed"] += len(left)
+
+    async def _give(self, keys: list[BlockKey]) -> None:
+        """To the nodes that will be asked for them first; to the next ones if those take none."""
         undone = set(keys)
         for turn in range(TARGETS_MAX):
             by_target: dict[tuple[str, TenantId, int], list[BlockKey]] = defaultdict(list)

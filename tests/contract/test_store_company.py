@@ -126,6 +126,22 @@ async def test_a_node_that_drains_gives_away_what_is_worth_keeping() -> None:
         assert all(holders(others, n) == 0 for n in range(9, 12))
 
 
+async def test_what_lies_on_the_leaving_nodes_disk_is_given_away_too(tmp_path: Path) -> None:
+    given = {"dram_bytes": 2 << 20, "nvme_dir": str(tmp_path), "nvme_bytes": 32 << 20}
+    broker = MemoryBroker()
+    async with (
+        memory_node(broker, "a", host_id="h", **given) as leaving,
+        memory_node(broker, "b", host_id="h", dram_bytes=DRAM_BYTES) as other,
+    ):
+        for first in range(0, 48, 8):  # more than dram holds
+            await put(leaving, *range(first, first + 8), durable=True)
+        await leaving.drain(DrainRequest(within_s=20.0))
+        await leaving.say_farewell(20.0)
+        assert all(holds(other, n) for n in range(48))
+        assert leaving.core.counters["drain_left"] == 0
+        leaving.core.check()
+
+
 async def test_a_farewell_ends_with_its_time_and_without_anybody_to_give_to() -> None:
     async with company(1) as nodes:
         (node,) = nodes.values()
