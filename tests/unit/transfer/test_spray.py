@@ -76,6 +76,20 @@ def test_a_way_that_rests_is_tried_with_one_slice_and_no_more() -> None:
     assert [each.way for each in hand_out(spray, 1.0)].count(bad) == 1
 
 
+def test_a_slice_alone_does_not_try_a_way_that_may_not_work() -> None:
+    spray = make_spray()
+    spray.put("x", MIB, NEAR_BOTH, FOREGROUND, 0.0)
+    (load,) = hand_out(spray, 0.0)
+    good = 1 - load.way
+    assert spray.failed(load, 0.0)
+    spray.arrived(hand_out(spray, 0.1)[0], 0.2)
+    for step in range(4):
+        spray.put("y", MIB, NEAR_BOTH, FOREGROUND, 1.0 + step)
+        (load,) = hand_out(spray, 1.0 + step)
+        assert load.way == good
+        spray.arrived(load, 1.5 + step)
+
+
 def test_what_a_way_had_when_it_failed_makes_its_rest_no_longer() -> None:
     spray = make_spray()
     for _ in range(8):

@@ -173,13 +173,15 @@ class Spray(Generic[T]):
     def _choose(self, load: Load[T], now_s: float) -> int:
         """The way on which it arrives first, of the best that are not at rest; -1: wait."""
         speeds = self._speeds(now_s)
-        best_tier = (True, TRIES_PER_WAY, 0)
+        alone = self.waiting == 1  # it is not made to wait for a way that may not work
+        best_tier = (2, TRIES_PER_WAY, 0)
         found: list[tuple[float, float, int]] = []  # when it arrives, when last used, way
         for index, way in enumerate(self.ways):
             tries = load.failures.get(index, 0)
             if tries >= TRIES_PER_WAY or (way.rest.until_s and way.carried):
                 continue
-            tier = (way.rest.now(now_s), tries, load.ranks[index])
+            doubt = 2 if way.rest.now(now_s) else int(alone and way.probing(now_s))
+            tier = (doubt, tries, load.ranks[index])
             if tier > best_tier:
                 continue
             if tier < best_tier:
