@@ -19,6 +19,7 @@ from services.gateway.audit import Audit
 from services.gateway.background import Background
 from services.gateway.core import fleet
 from services.gateway.core.account import Account
+from services.gateway.core.blocks import block_names
 from services.gateway.core.errors import BadInput, NotFound, Refused, Unavailable
 from services.gateway.core.fields import ChatBody, CommonBody, CompletionBody
 from services.gateway.core.forecast import Forecast
@@ -143,6 +144,9 @@ class Gateway:
         read = await self.read_prompt(body, tenant)
         record, text, tokens = read.record, read.text, read.tokens
         account.prompt_tokens = len(tokens)
+        if settings.audit_blocks:
+            account.block_tokens = record.block_tokens
+            account.block_names = block_names(read.keys)
         job = Job(
             request=_request_id(body),
             tenant=tenant,

@@ -1,7 +1,8 @@
 """One event per request end, on `mp.audit.<tenant>.request_end`: a public JSON contract.
 
 Producers are strict and consumers tolerant, as in `metrics.py`. Events say who asked what of whom
-and how it went; they never hold prompts, answers or keys.
+and how it went; they never hold prompts, answers or keys. Where the gateway is told to, they hold
+names of the prompt's blocks, so that traffic can be simulated: equal blocks have equal names.
 """
 
 from typing import Literal
@@ -93,6 +94,12 @@ class AuditEventV1(BaseModel):
         default=None, ge=0, description="By the conductor's plan."
     )
     attempts: list[AttemptV1] = Field(default_factory=list, description="In order, the last last.")
+    block_tokens: int = Field(default=0, ge=0, description="Of one block; 0: no names are given.")
+    block_names: str = Field(
+        default="",
+        description="Names of the prompt's full blocks with all before them, 8 bytes each, base64; "
+        "one-way. Empty unless the gateway runs with MOONPOOL_AUDIT_BLOCKS.",
+    )
 
 
 def read_audit(data: bytes) -> AuditEventV1:

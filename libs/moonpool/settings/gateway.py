@@ -29,4 +29,8 @@ class GatewaySettings(CommonSettings):
         gt=0,
         description="Silence of an instance after which its answer is continued elsewhere.",
     )
+    audit_blocks: bool = Field(
+        False,
+        description="Audit events name the blocks of prompts, one-way: `moonpool trace export`.",
+    )
     attempts_max: int = Field(4, ge=1, description="Instances tried for one request.")

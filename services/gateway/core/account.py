@@ -26,6 +26,8 @@ class Account:
         self.code = ""
         self.prompt_tokens = 0
         self.completion_tokens = 0
+        self.block_tokens = 0
+        self.block_names = ""
         self.facts = Facts()
         self.plan_sent_s: float | None = None
         self.plan_s: float | None = None  # waiting for plans, all attempts
@@ -114,6 +116,8 @@ class Account:
             timings=self._timings(now_s),
             predicted_ttft_s=plans[0].predicted_ttft_s if plans else None,
             attempts=attempts,
+            block_tokens=self.block_tokens,
+            block_names=self.block_names,
         )
 
     def _timings(self, now_s: float) -> StageTimingsV1:
