@@ -127,7 +127,8 @@ def table(results: list[Result]) -> str:
     for result in results:
         s = result.summary()
         lines.append(
-            f"{s['policy']:16}{s['admission']:10}{s['prefills']:>4}+{s['decodes']:<2}{result.speed:>6.2f}"
+            f"{s['policy']:16}{s['admission']:10}{s['prefills']:>4}+{s['decodes']:<2}"
+            f"{result.speed:>6.2f}"
             f"{s['ttft_mean_s']:>9.2f} s{s['ttft_p50_s']:>8.2f}{s['ttft_p90_s']:>8.2f}"
             f"{s['ttft_p99_s']:>8.2f}{s['tbt_p90_s']:>9.3f}{s['token_hit_rate']:>7.3f}"
             f"{s['prefill_busy_share']:>6.0%}{s['rejected']:>10}"
