@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from moonpool.kv.checksum import bad_chunks
 from services.store.objects import StoredObject
 
-INLINE_BYTES = 64 << 10  # a thread costs more than reading so little
+INLINE_BYTES = 512 << 10  # a thread costs more than reading so little
 THREADS = 2
 
 
