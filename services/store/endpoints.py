@@ -19,6 +19,7 @@ from moonpool.messages.store import (
     PutStartRequest,
     PutWholeRequest,
     RemoveRequest,
+    SecureRequest,
     StatsRequest,
     WipeRequest,
 )
@@ -42,6 +43,7 @@ def node_endpoints(node: StoreNode, subjects: Subjects, owner: str) -> list[Endp
         "list": _handler(ListRequest, node.list_names),
         "wipe": _handler(WipeRequest, node.wipe),
         "remove": _handler(RemoveRequest, node.remove),
+        "secure": _handler(SecureRequest, node.secure),
         "pin": _handler(PinRequest, node.pin),
         "stats": _handler(StatsRequest, node.stats),
         "drain": _handler(DrainRequest, node.drain),

@@ -1,6 +1,7 @@
 """The store over HTTP, for programs in other languages: a thin face on the client library.
 
-    PUT    /store/values/NAME    body: the value; 201, or 409 when the name is taken (?replace=true)
+    PUT    /store/values/NAME    body: the value; 201, or 409 when the name is taken (?replace=true).
+                                 ?durable=true: 202 when it is stored, but a crash would lose it
     GET    /store/values/NAME    the value, or with `Range: bytes=A-B` a part of it
     HEAD   /store/values/NAME    whether it is there, and its length
     DELETE /store/values/NAME
@@ -89,7 +90,9 @@ class HttpFace:
         app.add_api_route("/store/stats", self.stats, methods=["GET"])
         return app
 
-    async def put(self, request: Request, name: str, replace: bool = False) -> Response:
+    async def put(
+        self, request: Request, name: str, replace: bool = False, durable: bool = False
+    ) -> Response:
         client = await self._client(request)
         claimed = request.headers.get("content-length", "")
         size_bytes = int(claimed) if claimed.isdecimal() else VALUE_MAX_BYTES
@@ -100,9 +103,11 @@ class HttpFace:
             body = await _body_of(request, size_bytes)
             if not await client.put(name, body, replace=replace):
                 raise NameTaken(name)
+            is_durable = durable and await client.secure(name)
         finally:
             await self._held.give_back(size_bytes)
-        return JSONResponse({"name": name, "size_bytes": len(body)}, status_code=201)
+        told = {"name": name, "size_bytes": len(body), "durable": is_durable}
+        return JSONResponse(told, status_code=202 if durable and not is_durable else 201)
 
     async def get(self, request: Request, name: str) -> Response:
         client = await self._client(request)

@@ -35,6 +35,8 @@ from moonpool.messages.store import (
     PutWholeRequest,
     RemoveReply,
     RemoveRequest,
+    SecureReply,
+    SecureRequest,
     StatsReply,
     StatsRequest,
     WipeReply,
@@ -47,12 +49,12 @@ from services.store.core import StoreCore
 from services.store.errors import BadRequest
 from services.store.listing import Listing
 from services.store.mover import Mover
+from services.store.securing import Securing
 from services.store.whole import put_whole, with_data
 from services.store.writers import Writers
 
 OnChanges = Callable[[str, list[BlockKey], list[BlockKey]], None]  # (tier, stored, removed)
 
-DURABLE_MAX_S = 4.0  # longest wait for lower tiers before a put is answered
 RUN_BLOCKS_MAX = 1 << 20
 LOADING_MAX_S = 5.0  # longest wait of one get for lower tiers
 ERASED_MAX_S = 2.0  # of one removal
@@ -88,6 +90,7 @@ class StoreNode:
         self._writers = Writers(region)
         self._checker = Checker(region.view)
         self.mover = Mover(core.ladder, region.view, clock, self.settle)
+        self._securing = Securing(core, self.mover, self.settle, clock.now)
         self._segment = region.view
         self.listing = Listing(core, region.view, self.mover)
 
@@ -125,7 +128,7 @@ class StoreNode:
         if any(item.takes for item in request.items):
             await self.mover.wait_erased(ERASED_MAX_S)  # else a crash would bring back the old one
         if request.durable:
-            results = await self._wait_durable(request, results)
+            results = await self._securing.after_put(request.items, results)
         return PutEndReply(results)
 
     async def get_start(self, request: GetStartRequest) -> GetStartReply:
@@ -224,12 +227,7 @@ class StoreNode:
 
     async def sink_pinned(self, within_s: float) -> None:
         """Hard pins are below before the node leaves, as far as time allows."""
-        ends_s = self._clock.now() + within_s
-        while missing := self.core.secure(self.core.pins.hard_keys(), self._clock.now()):
-            self.settle()
-            left_s = ends_s - self._clock.now()
-            if left_s <= 0 or not await self.mover.wait_secured(missing, left_s):
-                break
+        await self._securing.wait(self.core.pins.hard_keys(), within_s)
 
     async def sink(self, within_s: float) -> None:
         """Before leaving: what is worth keeping goes to lower tiers, as much as time allows."""
@@ -304,21 +302,11 @@ class StoreNode:
         pairs = zip(keys, generations, strict=False)
         return [k for k, g in pairs if (obj := objects.get(k)) and obj.generation == g]
 
-    async def _wait_durable(self, request: PutEndRequest, results: list[str]) -> list[str]:
-        """Acknowledges only what lies in a lower tier; what no tier takes in time is told so."""
-        items = zip(request.items, results, strict=True)
-        keys = [BlockKey(item.takes or item.key) for item, said in items if said == "committed"]
-        ends_s = self._clock.now() + DURABLE_MAX_S
-        while missing := self.core.secure(keys, self._clock.now()):
-            self.settle()
-            left_s = ends_s - self._clock.now()
-            if left_s <= 0 or not await self.mover.wait_secured(missing, left_s):
-                break
-        late = set(missing)
-        return [
-            "not_durable" if said == "committed" and (item.takes or item.key) in late else said
-            for item, said in zip(request.items, results, strict=True)
-        ]
+    async def secure(self, request: SecureRequest) -> SecureReply:
+        check_id(request.tenant, "tenant")
+        keys = _keys_of(request.keys)
+        check_extent(request.wait_s, len(keys), self.core.limits.keys_max)
+        return SecureReply(await self._securing.answer(request.tenant, keys, request.wait_s))
 
     async def _inspect(self, keys: list[BlockKey]) -> list[str]:
         lease, found = self.core.begin_inspection(keys, self._clock.now())

@@ -28,7 +28,7 @@ from moonpool.messages.store import (
 from services.store.errors import NodeDraining
 from services.store.node import StoreNode
 from services.store.objects import State
-from tests.support.store_nodes import memory_node
+from tests.support.store_nodes import memory_client, memory_node
 from tests.support.until import until
 
 ACME = TenantId("acme")
@@ -236,3 +236,18 @@ async def test_dram_comes_back_after_a_clean_stop_and_is_told_anew(tmp_path: Pat
         assert await put(a, 50) == ["committed"]
         assert not any(holds(a, n) for n in range(20))  # who drained gave everything up
     await bus.close()
+
+
+async def test_values_are_made_durable_as_by_an_fsync(tmp_path: Path) -> None:
+    broker, large = MemoryBroker(), Random(5).randbytes(9 << 20)
+    given = {"dram_bytes": 32 << 20, "nvme_dir": str(tmp_path), "nvme_bytes": 64 << 20}
+    async with memory_node(broker, "a", **given) as a, memory_client(broker, "a") as client:
+        await client.put("small", b"1")
+        await client.put("large", large)
+        told = await client.secure_many(["small", "large", "nowhere"])
+        assert told == {"small": True, "large": True, "nowhere": False}
+        assert all(map(a.core.ladder.is_below, a.core.live_keys()))
+    async with memory_node(broker, "b", dram_bytes=DRAM_BYTES), memory_client(broker, "b") as other:
+        await other.put("here", b"2")
+        assert not await other.secure("here")
+        assert await other.get("here") == b"2"

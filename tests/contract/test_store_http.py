@@ -61,6 +61,11 @@ async def test_a_value_goes_in_and_comes_out_whole_and_in_parts(face: Face) -> N
     value = os.urandom((5 << 20) + 17)
     put = await face.acme.put("/store/values/weights/layer 7", content=value)
     assert (put.status_code, put.json()["size_bytes"]) == (201, len(value))
+    assert not put.json()["durable"]
+    again = await face.acme.put(
+        "/store/values/weights/layer 7?replace=true&durable=true", content=value
+    )
+    assert again.status_code == 202  # this node has no lower tier
     got = await face.acme.get("/store/values/weights/layer 7")
     assert (got.status_code, got.content) == (200, value)
     part = await face.acme.get(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from moonpool.client.base import PIN_KINDS
@@ -116,6 +116,29 @@ class Keeper:
     async def pin(self, names: Sequence[str], kind: str, ttl_s: float) -> dict[str, bool]:
         if kind not in PIN_KINDS:
             raise CallerError(f"a pin is one of {', '.join(PIN_KINDS)}, not {kind!r}")
+        kit = self._kit
+
+        async def ask(node: str, keys: Sequence[BlockKey]) -> list[str]:
+            return await kit.blocks.pin(node, kit.tenant, keys, kind, ttl_s=ttl_s)
+
+        return await self._tell(names, ask, ("pinned", "unpinned"))
+
+    async def secure(self, names: Sequence[str]) -> dict[str, bool]:
+        """Whether all of a value lies in lower tiers, or is copied there now and in time."""
+        kit = self._kit
+
+        async def ask(node: str, keys: Sequence[BlockKey]) -> list[str]:
+            return await kit.blocks.calls.secure(node, kit.tenant, keys, kit.blocks.wait_max_s)
+
+        return await self._tell(names, ask, ("durable",))
+
+    async def _tell(
+        self,
+        names: Sequence[str],
+        ask: Callable[[str, Sequence[BlockKey]], Awaitable[list[str]]],
+        good: Sequence[str],
+    ) -> dict[str, bool]:
+        """Asks every node that holds something of these values; whether all of a value is well."""
         found = await self.find(names)
         by_node: dict[str, list[BlockKey]] = defaultdict(list)
         wants: dict[str, list[BlockKey]] = {}
@@ -133,10 +156,8 @@ class Keeper:
 
         async def tell(node: str) -> None:
             for keys in _slices(alive[node]):
-                blocks = self._kit.blocks
-                results = await blocks.pin(node, self._kit.tenant, keys, kind, ttl_s=ttl_s)
-                pairs = zip(keys, results, strict=True)
-                done.update(key for key, result in pairs if result in ("pinned", "unpinned"))
+                pairs = zip(keys, await ask(node, keys), strict=True)
+                done.update(key for key, result in pairs if result in good)
 
         await self._kit.mesh.ask_all(tell, list(alive))
         return {name: bool(keys) and done.issuperset(keys) for name, keys in wants.items()}

@@ -32,6 +32,8 @@ from moonpool.messages.store import (
     PutWholeRequest,
     RemoveReply,
     RemoveRequest,
+    SecureReply,
+    SecureRequest,
     StatsReply,
     StatsRequest,
     WholeItem,
@@ -150,6 +152,13 @@ class NodeCalls:
     ) -> list[str]:
         request = PinRequest(tenant, pack_keys(keys), kind, ttl_s)
         return (await self._ask(node, "pin", request, PinReply)).results
+
+    async def secure(
+        self, node: str, tenant: TenantId, keys: Sequence[BlockKey], wait_s: float
+    ) -> list[str]:
+        """`wait_s`, which must be well below our time-out: for lower tiers to take them."""
+        request = SecureRequest(tenant, pack_keys(keys), wait_s)
+        return (await self._ask(node, "secure", request, SecureReply)).results
 
     async def stats(self, node: str) -> StatsReply:
         return await self._ask(node, "stats", StatsRequest(), StatsReply)

@@ -138,6 +138,20 @@ class PromoteReply(msgspec.Struct, frozen=True):
     loading: int  # of the keys, on their way now
 
 
+class SecureRequest(msgspec.Struct, frozen=True):
+    """Copies what is only in memory to a lower tier now; answered when it is there."""
+
+    tenant: TenantId
+    keys: bytes  # packed
+    wait_s: float = 2.0  # at most
+
+
+class SecureReply(msgspec.Struct, frozen=True):
+    """Per key: "durable" (a crash does not lose it), "not_durable", "miss"."""
+
+    results: list[str]
+
+
 class RemoveRequest(msgspec.Struct, frozen=True):
     """`reason` "corrupt": a reader found a wrong checksum; the owner looks itself before it drops
     anything, whoever asks."""

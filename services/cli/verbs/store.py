@@ -45,6 +45,9 @@ def add(verbs: "Verbs") -> None:
     parser.add_argument("--no-wait", action="store_true", help="drain: do not wait for its end")
     parser.add_argument("--replace", action="store_true", help="put: in place of an older value")
     parser.add_argument("--replicas", type=int, default=1, metavar="N", help="put: on N nodes")
+    parser.add_argument(
+        "--durable", action="store_true", help="put: only done when a lower tier has it"
+    )
     parser.add_argument("--range", metavar="START:LENGTH", help="get: only these bytes")
     parser.add_argument("--prefix", action="store_true", help="rm: all names that begin so")
     parser.add_argument("--hard", action="store_true", help="pin: for good")

@@ -30,6 +30,8 @@ async def put(store: "StoreClient", given: argparse.Namespace) -> int:
         size_bytes = memoryview(value).nbytes
     if taken:
         return failed(f"{given.name} is taken (--replace puts it anew)")
+    if given.durable and not await store.secure(given.name):
+        return failed(f"{given.name} is stored, but no lower tier took it: a crash would lose it")
     print(f"{given.name}: {size_bytes} bytes")
     return 0
 
