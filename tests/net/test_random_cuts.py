@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from tests.contract.transfer_wiring import array, fill, read, write
+from tests.net.conftest import WIRES
 from tests.net.links import Host
-from tests.net.test_two_links import SIZE, WIRES, hosts, make_pair  # noqa: F401
+from tests.net.test_two_links import SIZE, make_pair
 
 pytestmark = pytest.mark.slow
 MIB = 1 << 20
-LASTS_S = float(os.environ.get("CUTS_S", "6"))
+LASTS_S = float(os.environ.get("CUTS_S", "4"))
 SEED = int(os.environ.get("CUTS_SEED", "7"))
 
 
@@ -33,8 +34,7 @@ async def cut_and_mend(both: tuple[Host, Host], random_of: random.Random) -> Non
 
 
 async def test_random_cuts_cost_no_error_and_no_byte(
-    hosts: tuple[Host, Host],  # noqa: F811
-    tmp_path: Path,
+    hosts: tuple[Host, Host], tmp_path: Path
 ) -> None:
     print(f"seed={SEED}")
     random_of = random.Random(SEED)

@@ -3,7 +3,7 @@ that is mended is used again. Real network namespaces, real interfaces."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,24 +12,13 @@ import pytest
 from moonpool.transfer import LocalRegion, OpenedGrant, TransferEngine
 from moonpool.transfer.topology import Topology, parse
 from tests.contract.transfer_wiring import Child, array, fill, make_child, read, write
-from tests.net.links import Host, NoNamespaces, inside, two_hosts
+from tests.net.conftest import WIRES
+from tests.net.links import Host
 from tests.support.until import until
 
 pytestmark = pytest.mark.slow
 MIB = 1 << 20
-SIZE = 48 * MIB
-WIRES = 2
-
-
-@pytest.fixture
-def hosts() -> Iterator[tuple[Host, Host]]:
-    with contextlib.ExitStack() as stack:
-        try:
-            found = stack.enter_context(two_hosts(WIRES))
-        except NoNamespaces as error:
-            pytest.skip(f"no network namespaces here: {error}")
-        stack.enter_context(inside(found[0]))
-        yield found
+SIZE = 40 * MIB
 
 
 @contextlib.asynccontextmanager
