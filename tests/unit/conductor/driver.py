@@ -14,10 +14,12 @@ wait SECONDS                                                     others go on wi
 plan REQUEST CHAIN TOKENS [exclude=ID,..] [ttft=S] [tbt=S] [model=NAME]
                                   [priority=high|normal|low]
 wanting / members
+conductor [scheduling=NAME] [admission=NAME]                      begins anew with other policies
 """
 
 import random
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from moonpool.messages.events import KvEvents, SnapshotPage
@@ -191,6 +193,10 @@ class Scenario:
 
     def _join(self, role: str, id: str, pool: str = "1000", slots: str = "8", **spot: str) -> None:
         self.mesh.join(role, id, pool=int(pool), slots=int(slots), **spot)
+
+    def do_conductor(self, scheduling: str = "ours", admission: str = "ours") -> None:
+        """Everything anew, under other policies."""
+        self.mesh = Mesh(replace(POLICY, scheduling=scheduling, admission=admission))
 
     def do_prefill(self, id: str, **options: str) -> None:
         self._join("prefill", id, **options)
