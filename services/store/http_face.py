@@ -1,6 +1,7 @@
 """The store over HTTP, for programs in other languages: a thin face on the client library.
 
-    PUT    /store/values/NAME    body: the value; 201, or 409 when the name is taken (?replace=true).
+    PUT    /store/values/NAME    body: the value; 201, or 409 when the name is taken.
+                                 ?replace=true: in place of what lies there.
                                  ?durable=true: 202 when it is stored, but a crash would lose it
     GET    /store/values/NAME    the value, or with `Range: bytes=A-B` a part of it
     HEAD   /store/values/NAME    whether it is there, and its length
