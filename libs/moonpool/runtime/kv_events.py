@@ -64,10 +64,12 @@ class EventPublisher:
         return Endpoint("kv_snapshot", self._snapshot_subject, self._on_snapshot)
 
     async def flush(self) -> None:
-        """Everything said so far has been handed to the bus when it returns."""
+        """Everything said so far has been handed to the bus when it returns. Others have a turn
+        between two messages."""
         async with self._lock:
-            for message in self._log.take():
+            while (message := self._log.take_next()) is not None:
                 await self._publish(message)
+                await asyncio.sleep(0)
 
     async def start(self) -> None:
         self._said_s = self._clock.now()

@@ -8,6 +8,7 @@ it, which is harmless because each states a final condition of a key.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from moonpool.kv import KEY_BYTES, BlockKey
 from moonpool.messages.events import KvEvents, SnapshotPage, SnapshotRequest
@@ -80,20 +81,24 @@ class KvLog:
 
     def take(self) -> list[KvEvents]:
         """The messages that tell what changed since the last call; publish them in this order."""
-        messages = []
+        return list(iter(self.take_next, None))
+
+    def take_next(self) -> KvEvents | None:
+        """The first of them, about a bounded number of keys; None when all is told."""
         for tier, changes in self._pending.items():
-            items = list(changes.items())
-            changes.clear()
-            for start in range(0, len(items), KEYS_PER_MESSAGE_MAX):
-                part = items[start : start + KEYS_PER_MESSAGE_MAX]
-                messages.append(
-                    self._message(
-                        tier,
-                        b"".join(key for key, held in part if held),
-                        b"".join(key for key, held in part if not held),
-                    )
+            if changes:
+                part = list(islice(changes.items(), KEYS_PER_MESSAGE_MAX))
+                if len(part) == len(changes):
+                    changes.clear()
+                else:
+                    for key, _ in part:
+                        del changes[key]
+                return self._message(
+                    tier,
+                    b"".join(key for key, held in part if held),
+                    b"".join(key for key, held in part if not held),
                 )
-        return messages
+        return None
 
     def beacon(self) -> KvEvents:
         """A message that changes nothing: readers notice by its number what they missed."""

@@ -204,3 +204,33 @@ def test_a_beacon_changes_nothing_but_the_number() -> None:
     owner = Owner()
     beacon = owner.log.beacon()
     assert (beacon.seq, beacon.stored, beacon.removed) == (1, b"", b"")
+
+
+def test_a_burst_goes_out_in_bounded_messages_and_changes_between_them_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kv_log_module, "KEYS_PER_MESSAGE_MAX", 100)
+    owner, reader = Owner(), Reader()
+    owner.store("dram", map(key, range(250)))
+    told = 0
+    while (message := owner.log.take_next()) is not None:
+        told += len(unpack_keys(message.stored)) + len(unpack_keys(message.removed))
+        for packed, apply in (
+            (message.stored, reader.known[message.tier].add),
+            (message.removed, reader.known[message.tier].discard),
+        ):
+            for each in unpack_keys(packed):
+                apply(each)
+        if told == 100:
+            owner.remove("dram", [key(0), key(240)])
+    assert reader.known == owner.truth()
+    assert told == 251
+
+
+def test_what_is_too_much_to_tell_is_a_gap() -> None:
+    owner = Owner()
+    owner.store("dram", [key(1)])
+    owner.log.relist()
+    assert owner.log.take() == []
+    assert owner.log.beacon().seq == 2
+    assert owner.log.page(SnapshotRequest(), 0.0).tiers == {"dram": key(1)}
