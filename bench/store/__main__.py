@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument(
         "--folder",
         type=Path,
-        default=Path.cwd(),
+        default=Path("/var/tmp"),
         help="where files of the nvme tier are made, and removed: on a disk",
     )
     given = parser.parse_args()
