@@ -51,6 +51,20 @@ def test_idle_ways_take_turns() -> None:
     assert sorted(used[:3]) == sorted(used[3:]) == [0, 1, 2]
 
 
+def test_many_small_slices_do_not_make_a_way_slow() -> None:
+    spray = make_spray()
+    now_s = 0.0
+    for size, step_s in [(4 * MIB, 0.001), (4096, 0.00005)]:
+        for _ in range(40):
+            for _ in range(4):
+                spray.put("x", size, NEAR_BOTH, FOREGROUND, now_s)
+            for load in hand_out(spray, now_s):
+                now_s += step_s
+                spray.arrived(load, now_s)
+    assert [way.rest.times for way in spray.ways] == [0, 0]
+    assert min(way.speed_bytes_s(now_s) for way in spray.ways) > 1e9
+
+
 def test_what_nobody_wants_any_more_leaves_no_trace() -> None:
     spray = make_spray()
     loads = [spray.put("x", MIB, NEAR_BOTH, FOREGROUND, 0.0) for _ in range(20)]

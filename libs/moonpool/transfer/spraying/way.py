@@ -12,6 +12,7 @@ T = TypeVar("T")
 KEEP = 7 / 8  # of what was learned, at each slice: the last dozen slices count
 FORGET_S = 5.0  # a way that was idle for so long may be another by now
 SETTLED_SLICES = 8
+TELLING_BYTES = 64 << 10
 HORIZON_S = 0.001  # a way is given work for so long ahead at most
 ROUND_TRIP_S = 50e-6  # and for so long at least, or it idles until the next slice comes
 SLICES_AHEAD_MIN = 4  # two streams, each with one slice under way and one behind it
@@ -111,13 +112,14 @@ class Way(Generic[T]):
 
     def arrived(self, load: Load[T], now_s: float) -> None:
         """Learns the speed, from slices that followed another. The first on an idle way tells of
-        latency and of connecting too: it counts when it is better than what is known."""
+        latency and of connecting too: it counts when it is better than what is known. Of small
+        slices the price of each is most."""
         self.drop(load)
         self.bytes_moved += load.size_bytes
         self.nic.bytes_moved += load.size_bytes
         took_s, self._mark_s = now_s - self._mark_s, now_s
         better = self._slices and load.size_bytes * self._seconds > took_s * self._bytes
-        if better or not self._fresh:
+        if load.size_bytes >= TELLING_BYTES and (better or not self._fresh):
             self._bytes = self._bytes * KEEP + load.size_bytes
             self._seconds = self._seconds * KEEP + took_s
             self._slices += 1
