@@ -97,8 +97,12 @@ class Host:
             self.ip("link", "set", name, "up")
 
     def _sysctl(self, interface: str, **values: int) -> None:
-        words = [f"net.ipv6.conf.{interface}.{name}={value}" for name, value in values.items()]
-        _run("ip", "netns", "exec", self.namespace, "sysctl", "-q", "-w", *words)
+        with inside(self):
+            for name, value in values.items():
+                try:
+                    Path(f"/proc/sys/net/ipv6/conf/{interface}/{name}").write_text(f"{value}\n")
+                except OSError as error:
+                    raise NoNamespaces(f"IPv6 cannot be set up: {error}") from error
 
     def _slow_down(self, wire: int) -> None:
         shape = ("tbf", "rate", RATE, "burst", "256k", "latency", "20ms")
