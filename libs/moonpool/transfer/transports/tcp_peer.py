@@ -275,6 +275,10 @@ class TcpPath:
         return len(self._streams) + (self._express is not None)
 
     @property
+    def has_express(self) -> bool:
+        return self._express is not None
+
+    @property
     def waiting(self) -> int:
         return len(self._lanes)
 

@@ -1,0 +1,156 @@
+"""Small transfers over tcp: driven by the loop, and as safe as those that have threads."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from moonpool.transfer import (
+    GrantRefused,
+    LocalRegion,
+    Op,
+    OpenedGrant,
+    Priority,
+    TransferRequest,
+    TransferTimeout,
+)
+from moonpool.transfer.transports import tcp_express, tcp_peer
+from tests.contract.transfer_wiring import Pair, array, fill, make_child, make_pair, read, write
+from tests.support.until import until
+
+SMALL = 4096
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+    async with make_pair("tcp4", tmp_path) as made:
+        yield made
+
+
+def express_open(pair: Pair) -> bool:
+    return pair.near.stats()["tcp.express_open"] == 1
+
+
+async def warm(pair: Pair, near: LocalRegion, there: OpenedGrant) -> None:
+    """The first ones go the common way, and bring the stream for small ones about."""
+
+    async def once() -> bool:
+        await pair.near.submit([read(near, there, SMALL)])
+        return express_open(pair)
+
+    await until(once)
+
+
+async def test_small_transfers_of_many_kinds_arrive(pair: Pair) -> None:
+    near, far = pair.near.allocate(4 << 20), pair.far.allocate(4 << 20)
+    there = pair.near.open(far.grant("rw"))
+    sent = fill(far, 1)
+    await warm(pair, near, there)
+    threads = pair.near.stats()["tcp.streams_open"]
+    for length in (1, SMALL, 300_000, 1 << 20):
+        array(near)[:] = 0
+        await pair.near.submit([read(near, there, length, at=3, remote_at=5)])
+        assert np.array_equal(array(near)[3 : 3 + length], sent[5 : 5 + length])
+        assert not array(near)[3 + length :].any()
+    mine = fill(near, 2)
+    ranges = [(i * 3000, i * 4000, 900 + i) for i in range(200)]
+    await pair.near.submit([write(near, there, n, at, to) for at, to, n in ranges])
+    for at, to, n in ranges:
+        assert np.array_equal(array(far)[to : to + n], mine[at : at + n])
+    assert pair.near.stats()["tcp.streams_open"] == threads  # none was opened for these
+
+
+async def test_more_than_fits_at_once_takes_all_ways_and_arrives(pair: Pair) -> None:
+    count, size = 200, 200_000
+    near, far = pair.near.allocate(count * size), pair.far.allocate(count * size)
+    there = pair.near.open(far.grant("rw"))
+    sent = fill(far, 3)
+    await warm(pair, near, there)
+    batches = [
+        pair.near.submit([read(near, there, size, i * size, i * size)]) for i in range(count)
+    ]
+    await asyncio.gather(*(batch.settled() for batch in batches))
+    assert [batch.error(0) for batch in batches] == [None] * count
+    assert np.array_equal(array(near), sent)
+
+
+async def test_reads_and_writes_at_once_do_not_stop_each_other(pair: Pair) -> None:
+    """Each side then has much to send that the other does not take at once."""
+    near, far = pair.near.allocate(64 << 20), pair.far.allocate(64 << 20)
+    there = pair.near.open(far.grant("rw"))
+    fill(near, 4)
+    fill(far, 5)
+    await warm(pair, near, there)
+    size = tcp_express.PAYLOAD_MAX[Op.WRITE]
+    batches = []
+    for i in range(12):
+        at, elsewhere = i * size, (32 << 20) + i * size
+        batches.append(pair.near.submit([read(near, there, size, at, at)]))
+        batches.append(pair.near.submit([write(near, there, size, elsewhere, elsewhere)]))
+    await asyncio.gather(*batches)
+    for part in (slice(0, 12 * size), slice(32 << 20, (32 << 20) + 12 * size)):
+        assert np.array_equal(array(near)[part], array(far)[part])
+
+
+async def test_a_refused_grant_costs_its_own_transfer_only(pair: Pair) -> None:
+    near, far = pair.near.allocate(1 << 20), pair.far.allocate(1 << 20)
+    good, bad = far.grant("rw"), far.grant("rw")
+    there, gone = pair.near.open(good), pair.near.open(bad)
+    sent = fill(far, 6)
+    await warm(pair, near, there)
+    far.revoke(bad)
+    before = pair.near.submit([read(near, there, 300_000)])
+    refused = pair.near.submit([read(near, gone, SMALL, at=400_000)])
+    after = pair.near.submit([read(near, there, 300_000, at=500_000, remote_at=500_000)])
+    with pytest.raises(GrantRefused):
+        await refused
+    await before
+    await after
+    assert np.array_equal(array(near)[:300_000], sent[:300_000])
+    assert np.array_equal(array(near)[500_000:800_000], sent[500_000:800_000])
+    await warm(pair, near, there)  # the stream it was refused on has a successor
+
+
+async def test_what_is_not_urgent_leaves_the_small_stream_alone(pair: Pair) -> None:
+    near, far = pair.near.allocate(SMALL), pair.far.allocate(SMALL)
+    there = pair.near.open(far.grant("r"))
+    for _ in range(20):
+        await pair.near.submit([read(near, there, SMALL)], priority=Priority.BACKGROUND)
+    assert not express_open(pair)
+
+
+async def test_it_closes_after_a_while_without_work(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tcp_peer, "IDLE_S", 0.2)
+    near, far = pair.near.allocate(SMALL), pair.far.allocate(SMALL)
+    there = pair.near.open(far.grant("r"))
+    await warm(pair, near, there)
+    await until(lambda: not express_open(pair))
+    await pair.near.submit([read(near, there, SMALL)])
+
+
+async def test_a_peer_that_stops_costs_the_deadline_and_is_used_again_when_it_wakes(
+    tmp_path: Path,
+) -> None:
+    async with (
+        make_pair("tcp4", tmp_path) as pair,
+        make_child("tcp4", tmp_path, name="other", length=1 << 20) as child,
+    ):
+        near = pair.near.allocate(1 << 20)
+        there = pair.near.open(child.grant)
+        await warm(pair, near, there)
+        child.signal(signal.SIGSTOP)
+        state = Path(f"/proc/{child.pid}/stat")
+        await until(lambda: state.read_text().rsplit(")", 1)[1].split()[0] == "T")
+        batch = pair.near.submit([read(near, there, SMALL)], deadline_s=0.2)
+        with pytest.raises(TransferTimeout):
+            await batch
+        assert batch.done
+        child.signal(signal.SIGCONT)
+        await child.ask("fill 7")
+        await pair.near.submit([TransferRequest(Op.READ, near, 0, there, 0, SMALL)])
+        assert array(near)[:SMALL].any()
