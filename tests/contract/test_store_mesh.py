@@ -5,6 +5,7 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import psutil
 import pytest
 
 from moonpool.bus import MemoryBroker
@@ -303,6 +304,38 @@ async def test_names_are_found_wherever_a_changed_mesh_looks_for_them() -> None:
 def processes() -> Iterator[RealMesh]:
     with real_mesh(3) as mesh:
         yield mesh
+
+
+def own_bytes(process: psutil.Process) -> int:
+    """Memory that is not the nodes' own, mapped here."""
+    info = process.memory_info()
+    return int(info.rss - info.shared)
+
+
+@pytest.mark.slow
+async def test_a_value_larger_than_any_node_passes_through_little_memory(
+    processes: RealMesh,
+) -> None:
+    process = psutil.Process()
+    async with client_of(processes, 3, stripe_bytes=1 << 20) as store:
+        value = bytearray(make_value(40 << 20))
+        region = store.register(value)
+        before, seen = own_bytes(process), 0
+        for transfer in (
+            store.put("large", value),
+            store.get_into("large", region),
+            store.put_from("again", region, 0, 5 << 20),
+        ):
+            task = asyncio.ensure_future(transfer)
+            while not task.done():
+                seen = max(seen, own_bytes(process))
+                await asyncio.wait([task], timeout=0.005)
+            assert await task
+        assert seen - before < len(value) // 2
+        assert value == make_value(40 << 20)
+        assert await store.get_range("large", (20 << 20) - 5, 10) == value[(20 << 20) - 5 :][:10]
+        await region.unregister()
+        assert await store.wipe() > 40
 
 
 @pytest.mark.slow

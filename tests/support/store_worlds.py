@@ -58,8 +58,8 @@ async def client_of(mesh: RealMesh, count: int, **given: Any) -> AsyncIterator[S
     """A client of the first `count` nodes."""
     ids = [node.id for node in mesh.nodes[:count]]
     await until(lambda: all("serving" in node.lines() for node in mesh.nodes[:count]), 30.0)
-    options: dict[str, Any] = {"stripe_bytes": STRIPE_BYTES, "host_id": "here", **given}
-    async with StoreClient.connect(mesh.server.url, nodes=ids, **options) as store:
+    options: dict[str, Any] = {"stripe_bytes": STRIPE_BYTES, "host_id": "here", "nodes": ids}
+    async with StoreClient.connect(mesh.server.url, **(options | given)) as store:
         yield store
 
 

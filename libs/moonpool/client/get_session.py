@@ -17,6 +17,7 @@ from moonpool.kv.checksum import CHECKSUM_BYTES, bad_chunks
 from moonpool.messages import TenantId
 from moonpool.messages.store import GetSlot
 from moonpool.transfer.base import (
+    Batch,
     Op,
     Priority,
     RemoteRegion,
@@ -24,7 +25,8 @@ from moonpool.transfer.base import (
     TransferRequest,
 )
 
-INLINE_BYTES = 1 << 20  # verified at once: a thread costs more
+INLINE_BYTES = 256 << 10  # verified at once: a thread costs more
+PIECE_BYTES = 4 << 20  # of a span, on its way while the piece before it is verified
 CERTAIN_SHARE = 0.25  # of a lease: with so much left, clocks that run a little apart do not matter
 
 
@@ -47,6 +49,17 @@ class SpanRead:
             yield offset + span.start, self.place, span.end - span.start
         if span.rest_bytes:
             yield offset + span.end, (region, at + span.head_bytes), span.rest_bytes
+
+    def split(self) -> Iterator["SpanRead"]:
+        """The same in pieces of whole chunks, of about `PIECE_BYTES`."""
+        span, (region, at), (side, near) = self.span, self.place, self.around
+        step = max(1, PIECE_BYTES // span.chunk_bytes)
+        for first in range(span.first, span.last, step):
+            low = max(span.start, first * span.chunk_bytes)
+            high = min(span.end, (first + step) * span.chunk_bytes)
+            beside = (side, near if low == span.start else near + span.head_bytes)
+            place = (region, at + low - span.start)
+            yield SpanRead(self.index, Span(low, high, span.chunk_bytes), place, beside)
 
     def is_bad(self, slot: GetSlot) -> bool:
         """Whether what was read differs from the checksums."""
@@ -133,22 +146,28 @@ class GetSession:
         verifies them. Returns the indices of those that are corrupt. Raises as `read_chunks`."""
         left_s = self._time_left()
         assert self._remote is not None
-        requests = [
-            TransferRequest(Op.READ, place[0], place[1], self._remote, offset, length)
-            for read in reads
-            for offset, place, length in read.pieces(self.slots[read.index].offset)
-        ]
-        if requests:
-            await self._transfer.submit(requests, priority=priority, deadline_s=left_s)
-        if sum(request.length for request in requests) <= INLINE_BYTES:
-            bad = self._bad_spans(reads)
-        else:
-            bad = await asyncio.to_thread(self._bad_spans, reads)
+        bad: set[int] = set()
+        under_way: list[tuple[list[SpanRead], Batch]] = []
+        try:
+            for group in _groups(reads):
+                requests = [
+                    TransferRequest(Op.READ, place[0], place[1], self._remote, offset, length)
+                    for read in group
+                    for offset, place, length in read.pieces(self.slots[read.index].offset)
+                ]
+                if requests:
+                    batch = self._transfer.submit(requests, priority=priority, deadline_s=left_s)
+                    under_way.append((group, batch))
+            for group, batch in under_way:  # one is looked at while the next is on its way
+                await batch
+                bad |= {read.index for read in group if read.is_bad(self.slots[read.index])}
+        except BaseException:
+            for _, batch in under_way:
+                batch.cancel()
+            await asyncio.gather(*(batch for _, batch in under_way), return_exceptions=True)
+            raise
         self.corrupt |= bad
         return bad
-
-    def _bad_spans(self, reads: Sequence[SpanRead]) -> set[int]:
-        return {read.index for read in reads if read.is_bad(self.slots[read.index])}
 
     def _time_left(self) -> float:
         """Seconds that the lease has. Raises SessionOver, LeaseLost."""
@@ -235,3 +254,19 @@ class GetSession:
             if wrong:
                 bad[index] = [first + chunk for chunk in wrong]
         return bad
+
+
+def _groups(reads: Sequence[SpanRead]) -> Iterator[list[SpanRead]]:
+    """Small ones together, large ones in pieces."""
+    group: list[SpanRead] = []
+    group_bytes = 0
+    for read in reads:
+        size_bytes = read.span.end - read.span.start
+        for piece in read.split() if size_bytes > PIECE_BYTES else (read,):
+            group.append(piece)
+            group_bytes += piece.span.end - piece.span.start
+            if group_bytes >= PIECE_BYTES // 2:
+                yield group
+                group, group_bytes = [], 0
+    if group:
+        yield group

@@ -1,13 +1,16 @@
 """The store without an event loop: scripts and threads."""
 
+import textwrap
 import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from moonpool.client import BadName, DeadlineOver, NoNodes, SyncStoreClient
 from tests.support.nats_server import NatsServer
-from tests.support.store_nodes import NodeProcess
+from tests.support.store_nodes import ROOT, NodeProcess
 
 
 def test_threads_put_and_get_side_by_side_and_every_call_ends() -> None:
@@ -45,6 +48,25 @@ def test_threads_put_and_get_side_by_side_and_every_call_ends() -> None:
         with pytest.raises(RuntimeError, match="closed"):
             store.get("new")
         assert "moonpool store" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_the_example_in_the_docs_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "docs" / "api.md").read_text()
+    start = text.index("    import asyncio\n    from moonpool.client")
+    example = textwrap.dedent(text[start : text.index("\n\nPlain scripts", start)])
+    with NatsServer() as server, NodeProcess(server.url, "node-1", dram_bytes=16 << 20) as node:
+        until_sync(lambda: "serving" in node.lines())
+        exec(example.replace("nats://127.0.0.1:4222", server.url), {})
+    assert capsys.readouterr().out.splitlines() == [
+        "b'other bytes'", "b'other'", "['weights/7']", "1",
+    ]  # fmt: skip
+
+
+def until_sync(is_so: Callable[[], bool]) -> None:
+    ends_s = time.monotonic() + 20.0
+    while not is_so():
+        assert time.monotonic() < ends_s
+        threading.Event().wait(0.02)
 
 
 def test_a_mesh_without_nodes_says_so() -> None:
