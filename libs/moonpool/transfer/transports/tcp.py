@@ -127,14 +127,9 @@ class TcpTransport:
         several = self._loads if len(self._nics) > 1 else []
         return {
             "streams_served": sum(server.streams for server in self._servers),
-<<<<<<< HEAD
             "streams_open": sum(path.streams for path in list(self._paths.values())),
-            "jobs_waiting": sum(path.waiting for path in list(self._paths.values())),
-=======
-            "streams_open": sum(path.streams for path in self._paths.values()),
             "express_open": sum(path.has_express for path in self._paths.values()),
-            "jobs_waiting": sum(path.waiting for path in self._paths.values()),
->>>>>>> 5da7b1e (wip)
+            "jobs_waiting": sum(path.waiting for path in list(self._paths.values())),
             "links_retired": self._endpoints.retired,
             **sprayed_stats(list(self._sprayed.values()), several),
         }
