@@ -128,7 +128,7 @@ class TcpTransport:
         return {
             "streams_served": sum(server.streams for server in self._servers),
             "streams_open": sum(path.streams for path in list(self._paths.values())),
-            "express_open": sum(path.has_express for path in self._paths.values()),
+            "express_open": sum(path.has_express for path in list(self._paths.values())),
             "jobs_waiting": sum(path.waiting for path in list(self._paths.values())),
             "links_retired": self._endpoints.retired,
             **sprayed_stats(list(self._sprayed.values()), several),
