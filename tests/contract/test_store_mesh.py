@@ -318,7 +318,7 @@ async def test_a_value_larger_than_any_node_passes_through_little_memory(
 ) -> None:
     process = psutil.Process()
     async with client_of(processes, 3, stripe_bytes=1 << 20) as store:
-        value = bytearray(make_value(40 << 20))
+        value = bytearray(make_value(1 << 20) * 40)
         region = store.register(value)
         before, seen = own_bytes(process), 0
         for transfer in (
@@ -332,7 +332,7 @@ async def test_a_value_larger_than_any_node_passes_through_little_memory(
                 await asyncio.wait([task], timeout=0.005)
             assert await task
         assert seen - before < len(value) // 2
-        assert value == make_value(40 << 20)
+        assert value == make_value(1 << 20) * 40
         assert await store.get_range("large", (20 << 20) - 5, 10) == value[(20 << 20) - 5 :][:10]
         await region.unregister()
         assert await store.wipe() > 40

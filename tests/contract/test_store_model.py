@@ -167,4 +167,4 @@ def test_random_steps_agree_with_a_dictionary(kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", "node", "nodes"])
 def test_thousands_of_random_steps_agree_with_a_dictionary(kind: str) -> None:
-    run_model(kind, examples=int(os.environ.get("MODEL_EXAMPLES", "15")), steps=100)
+    run_model(kind, examples=int(os.environ.get("MODEL_EXAMPLES", "10")), steps=100)
