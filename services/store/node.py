@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import NoReturn
 
+import msgspec
+
 from moonpool.cache import NO_HINT, BlockHint
 from moonpool.clock import Clock
 from moonpool.kv import KEY_BYTES, BlockKey, unpack_keys
@@ -80,6 +82,7 @@ class StoreNode:
         self.region = region
         self.drained = asyncio.Event()  # somebody asked us to drain
         self.drain_within_s = 0.0
+        self.more_stats: Callable[[], dict[str, int]] = dict
         self.say_farewell: Callable[[float], Awaitable[None]] = _nobody_to_give_to
         self.on_relist: Callable[[], None] = _nobody_listens
         self.wait_saved: Callable[[float], Awaitable[bool]] = _nothing_to_save
@@ -215,7 +218,8 @@ class StoreNode:
         return PinReply(results)
 
     async def stats(self, request: StatsRequest) -> StatsReply:
-        return self.core.stats()
+        said = self.core.stats()
+        return msgspec.structs.replace(said, counters={**said.counters, **self.more_stats()})
 
     async def drain(self, request: DrainRequest) -> DrainReply:
         """Refused with BadRequest when the time makes no sense."""

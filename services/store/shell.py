@@ -192,7 +192,7 @@ def make_rules(context: Context, node: StoreNode) -> Rules:
     mesh = context.settings.mesh.replace(".", "_")
     quotas, pins = (context.bus.bucket(name(mesh)) for name in (quotas_bucket, pins_bucket))
     rules = Rules(node.core, quotas, pins, context.clock)
-    node.wait_saved = rules.wait_saved
+    node.wait_saved, node.more_stats = rules.wait_saved, rules.stats
     return rules
 
 
