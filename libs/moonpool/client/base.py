@@ -116,6 +116,10 @@ class Store(Protocol):
     async def unpin(self, name: str) -> bool:
         """Whether it is there."""
 
+    async def secure(self, name: str) -> bool:
+        """As an fsync: True when a crash of its nodes loses the value no more (it lies on a disk or
+        in the bucket). False when no tier takes it in time, or it is nowhere."""
+
     def list_names(self, prefix: str = "") -> AsyncIterator[ListedName]:
         """Own names in order, each once."""
 

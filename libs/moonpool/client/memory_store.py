@@ -139,6 +139,10 @@ class MemoryStore:
     async def unpin(self, name: str) -> bool:
         return await self.pin(name, "none")
 
+    async def secure(self, name: str) -> bool:
+        """It has no nodes that could crash: True for what is there."""
+        return await self.exists(name)
+
     async def list_names(self, prefix: str = "") -> AsyncIterator[ListedName]:
         for name in sorted(name for name in self._kept if name.startswith(prefix)):
             if name in self._kept:

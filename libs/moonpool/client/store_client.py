@@ -292,8 +292,6 @@ class StoreClient:
         return await self._keeper.pin(check_names(names), kind, ttl_s)
 
     async def secure(self, name: str) -> bool:
-        """As an fsync: True when a crash of its nodes loses the value no more (it lies on a
-        disk or in the bucket). False when no tier takes it in time, or it is nowhere."""
         return (await self.secure_many([name]))[name]
 
     async def secure_many(self, names: Iterable[str]) -> dict[str, bool]:

@@ -137,6 +137,9 @@ class SyncStoreClient:
     def unpin(self, name: str) -> bool:
         return self._do(self._store.unpin(name))
 
+    def secure(self, name: str) -> bool:
+        return self._do(self._store.secure(name))
+
     def list_names(self, prefix: str = "") -> list[ListedName]:
         async def collect() -> list[ListedName]:
             return [each async for each in self._store.list_names(prefix)]
