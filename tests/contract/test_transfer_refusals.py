@@ -240,3 +240,14 @@ async def test_expired_grants_are_forgotten_in_time(monkeypatch: pytest.MonkeyPa
     region.grant("r")
     assert table.stats()["grants"] == 2
     await region.unregister()
+
+
+async def test_taking_back_a_grant_that_has_done_its_work_breaks_no_stream(tmp_path: Path) -> None:
+    async with make_pair("tcp4", tmp_path) as pair:
+        far, near = pair.far.allocate(1 << 20), pair.near.allocate(1 << 20)
+        for _ in range(300):
+            grant = far.grant("r")
+            await pair.near.submit([read(near, pair.near.open(grant), 1 << 20)])
+            far.revoke(grant)
+        assert pair.near.stats().get("tcp.streams_broken", 0) == 0
+        assert pair.near.stats().get("retries", 0) == 0

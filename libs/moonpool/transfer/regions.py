@@ -25,6 +25,7 @@ from moonpool.transfer.topology import Topology
 from moonpool.transfer.wire import KEY_BYTES, refused
 
 REMEMBER_EXPIRED_S = 60.0  # so that a late user hears "expired" and not "unknown"
+LEAVE_WAIT_S = 0.005  # before a stream is cut
 CUT_WAIT_S = 1.0  # for a cut stream's thread to leave a region: it takes microseconds
 
 
@@ -245,14 +246,14 @@ class RegionTable:
             notifier.announce(region.id, key)
 
     def _cut_and_wait(self, mine: Callable[[Pass], bool], region: LocalRegion) -> None:
-        """With the lock held: cuts and waits until those threads have left."""
-        deadline = time.monotonic() + CUT_WAIT_S
-        for held in [p for p in region.inside if mine(p)]:
-            held.cut()
+        """With the lock held: cuts and waits until those threads have left. Who has moved its last
+        byte and is just leaving may do so: a stream that is cut takes others' transfers along."""
         self._waiting += 1
         try:
-            while any(mine(p) for p in region.inside) and time.monotonic() < deadline:
-                self._changed.wait(deadline - time.monotonic())
+            self._changed.wait_for(lambda: not any(map(mine, region.inside)), LEAVE_WAIT_S)
+            for held in [p for p in region.inside if mine(p)]:
+                held.cut()
+            self._changed.wait_for(lambda: not any(map(mine, region.inside)), CUT_WAIT_S)
         finally:
             self._waiting -= 1
 
