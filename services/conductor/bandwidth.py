@@ -26,6 +26,8 @@ _TIERS: dict[str, tuple[float, float]] = {
 }
 _TIER_UNKNOWN = (5e-3, 1e9)
 
+_BASES_MAX = 4096
+
 
 @cache
 def _kind(tier: str, distance: Distance) -> str:
@@ -51,12 +53,32 @@ class TransferPredictor:
     def __init__(self) -> None:
         self._predictor = Predictor("transfer", _features, _prior_of)
         self.errors = self._predictor.errors
+        # A plan asks for few sizes of many pairs: worked out once, until something is learned.
+        self._bases: dict[tuple[str, int], float] = {}
 
     def seconds(
         self, source: str, target: str, tier: str, distance: Distance, size_bytes: int
     ) -> float:
         """Predicted seconds; with 0 bytes: before the first one."""
-        return self._predictor.seconds(_kind(tier, distance), f"{source}>{target}", size_bytes)
+        kind = _kind(tier, distance)
+        return self._base(kind, size_bytes) * self._predictor.ratio(kind, f"{source}>{target}")
+
+    def lead_and_all(
+        self, source: str, target: str, tier: str, distance: Distance, size_bytes: int
+    ) -> tuple[float, float]:
+        """Predicted seconds before the first byte, and of all of it."""
+        kind = _kind(tier, distance)
+        ratio = self._predictor.ratio(kind, f"{source}>{target}")
+        return self._base(kind, 0) * ratio, self._base(kind, size_bytes) * ratio
+
+    def _base(self, kind: str, size_bytes: int) -> float:
+        """Of the typical pair."""
+        base_s = self._bases.get((kind, size_bytes))
+        if base_s is None:
+            if len(self._bases) >= _BASES_MAX:
+                self._bases.clear()
+            base_s = self._bases[kind, size_bytes] = self._predictor.base(kind, size_bytes)
+        return base_s
 
     def learn(
         self,
@@ -72,6 +94,7 @@ class TransferPredictor:
         if size_bytes > 0:
             kind, pair = _kind(tier, distance), f"{source}>{target}"
             self._predictor.learn(kind, pair, size_bytes, 0.0, seconds, now_s)
+            self._bases.clear()
 
     def forget(self, owner: str) -> None:
         """The owner left; its successor may sit elsewhere."""

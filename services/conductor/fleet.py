@@ -42,19 +42,17 @@ class Member:
     load: LoadReport | None = None
     load_at_s: float = 0.0
     mismatch: str = ""  # why it may not serve its model, when it may not
+    # Of one life, and asked for hundreds of times in a plan.
+    id: str = field(init=False)
+    role: str = field(init=False)
+    spot: Spot = field(init=False)
     kind: str = field(init=False)  # machines of one kind share predictions: same model and role
 
     def __post_init__(self) -> None:
-        model = self.registration.model
-        self.kind = f"{self.role}:{model.fingerprint.hex()[:16]}" if model else self.role
-
-    @property
-    def id(self) -> str:
-        return self.registration.id
-
-    @property
-    def role(self) -> str:
-        return self.registration.role
+        own = self.registration
+        self.id, self.role = own.id, own.role
+        self.spot = Spot(own.host_id, own.rack, own.zone)
+        self.kind = f"{self.role}:{own.model.fingerprint.hex()[:16]}" if own.model else self.role
 
     @property
     def duty(self) -> str:
@@ -72,11 +70,6 @@ class Member:
     @property
     def host(self) -> str:
         return self.registration.host_id
-
-    @property
-    def spot(self) -> Spot:
-        own = self.registration
-        return Spot(own.host_id, own.rack, own.zone)
 
     @property
     def model(self) -> ModelRecord | None:

@@ -68,9 +68,8 @@ class Sources:
     ) -> Step:
         owner, tier, blocks = place.owner, place.tier, end - start
         apart = distance(self._spot_of(owner), spot)
-        seconds = self._transfers.seconds
-        lead_s = seconds(owner, target, tier, apart, 0)
-        moved_s = seconds(owner, target, tier, apart, blocks * self._block_bytes)
+        size_bytes = blocks * self._block_bytes
+        lead_s, moved_s = self._transfers.lead_and_all(owner, target, tier, apart, size_bytes)
         block_s = max(_BLOCK_S_MIN, (moved_s - lead_s) / blocks)
         if before and before[-1].owner == owner and before[-1].tier == tier:
             lead_s = 0.0  # it goes on sending

@@ -82,10 +82,9 @@ class View:
             source, target = prefill.member, decode.member
             size_bytes = max(0, self.demand.blocks - decode.have_blocks) * self.demand.block_bytes
             apart = distance(source.spot, target.spot)
-            seconds = self.know.transfers.seconds
-            moved_s = seconds(source.id, target.id, "hbm", apart, size_bytes)
+            times = self.know.transfers.lead_and_all
+            latency_s, moved_s = times(source.id, target.id, "hbm", apart, size_bytes)
             # Layers leave as they are made: only what the work does not cover is waited for.
-            latency_s = seconds(source.id, target.id, "hbm", apart, 0)
             handoff_s = max(latency_s, moved_s - prefill.reuse.work_s)
         cost_s = prefill.ttft_s + prefill.price_s + handoff_s + HORIZON_TOKENS * decode.tbt_s
         return Choice(prefill, decode, handoff_s, cost_s)

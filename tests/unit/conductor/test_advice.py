@@ -6,6 +6,7 @@ from moonpool.messages.advice import ModelAdvice, SideAdvice
 from moonpool.messages.ids import InstanceId, RequestId, TenantId
 from moonpool.messages.load import StepSample
 from moonpool.messages.plan import PlanReply, PlanRequest
+from moonpool.messages.registry import Heartbeat, Registration
 from services.conductor.advice import Advisor, Rate
 from tests.unit.conductor.driver import BLOCK_TOKENS, MODEL, Mesh, chain_keys
 
@@ -142,13 +143,6 @@ def test_every_conductor_sees_its_share_and_counts_for_all() -> None:
     ask(mesh, advisor, "r", 2000)
     alone, _ = advisor.needs("m", mesh.now_s)
     for id in ("c1", "c2"):
-        mesh.lives[id] = 1
-        mesh.join("store", id)
-        mesh.core.fleet.get(id).registration = _conductor(id)  # type: ignore[union-attr]
+        beat = Heartbeat(Registration(id, "conductor", "e", 1.0, "h", "1"), "ready")
+        mesh.core.heartbeat(beat, mesh.now_s)
     assert advisor.needs("m", mesh.now_s)[0] == pytest.approx(2 * alone)
-
-
-def _conductor(id: str) -> object:
-    from moonpool.messages.registry import Registration
-
-    return Registration(id, "conductor", "e", 1.0, "h", "1")
