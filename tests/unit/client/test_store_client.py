@@ -71,7 +71,7 @@ async def test_a_node_that_dies_costs_its_own_values_and_no_time() -> None:
             loop = asyncio.get_running_loop()
             began_s = loop.time()
             got = await store.get_many(values)
-            assert loop.time() - began_s < 1.0
+            assert loop.time() - began_s < store.blocks.calls._timeout_s / 2  # nobody waited
             assert {n for n in values if got[n].unwrap() is None} == lost
             assert all(got[n].value == values[n] for n in values.keys() - lost)
             assert store.nodes() == ["node-2"]
