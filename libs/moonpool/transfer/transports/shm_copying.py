@@ -86,6 +86,8 @@ class Copying:
             next(self._steps)
         except StopIteration as stopped:
             return self._end(stopped.value or link.problem(attachment))
+        except Exception as error:  # noqa: BLE001  top of the loop's turn: every job must end
+            return self._end(BugError(f"copy failed: {error!r}"))
         return True
 
     def _end(self, problem: Exception | None) -> bool:
