@@ -65,7 +65,13 @@ def read_entries(raw: bytes, bytes_total: int) -> tuple[Column, Batch]:
         entry = raw[number * ENTRY_BYTES : (number + 1) * ENTRY_BYTES]
         good[number] = _CRC.unpack_from(entry, _CRC_AT)[0] == zlib.crc32(entry[:_CRC_AT])
     size, chunk = rows["size"], rows["chunk"]
-    good &= (chunk >= 1) & (size >= 1) & (rows["serial"] >= 0) & (rows["place"] >= 0)
+    good &= (
+        (chunk >= 1)
+        & (size >= 1)
+        & (size <= bytes_total)
+        & (rows["serial"] >= 0)
+        & (rows["place"] >= 0)
+    )
     good &= size % np.maximum(chunk, 1) == 0
     numbers = np.flatnonzero(good)
     held = rows[numbers]
