@@ -43,6 +43,9 @@ class Carrier(Protocol):
     def ended(self, job: "Job", error: Exception | None) -> bool:
         """A way has ended with it. True: another has it now, or will; False: it is over here."""
 
+    def has_other(self, job: "Job") -> bool:
+        """Whether a way that does not have it is not at rest."""
+
     def forget(self, job: "Job") -> None:
         """Nobody wants it any more, and it runs nowhere."""
 
@@ -122,7 +125,9 @@ class Job:
     @property
     def elsewhere(self) -> bool:
         """Whether another way is left should this one not work."""
-        return self.carrier is not None or self.at_path + 1 < len(self.remote.paths)
+        if self.at_path + 1 < len(self.remote.paths):
+            return True
+        return self.carrier is not None and self.carrier.has_other(self)
 
     def cut(self, reason: MoonpoolError) -> None:
         """Nobody wants it any more: whoever runs it stops soon and reports its end."""

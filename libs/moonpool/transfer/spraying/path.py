@@ -125,6 +125,10 @@ class SprayedPath:
             if job.claim():
                 self._report(job, PathFailed(error.cause), self.name)
 
+    def has_other(self, job: Job) -> bool:
+        """Whether a way that does not have it is not at rest."""
+        return self._spray.has_other(self._loads[job].way, time.monotonic())
+
     def forget(self, job: Job) -> None:
         """Nobody wants it any more, and it runs nowhere."""
         self._spray.dropped(self._loads[job])

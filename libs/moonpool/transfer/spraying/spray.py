@@ -132,12 +132,13 @@ class Spray(Generic[T]):
         late = []
         speeds = self._speeds(now_s)
         for index, way in enumerate(self.ways):
-            if way.overdue(speeds[index], now_s) and self._has_other(index, now_s):
+            if way.overdue(speeds[index], now_s) and self.has_other(index, now_s):
                 way.leave(now_s, now_s)
                 late.append(index)
         return late
 
-    def _has_other(self, index: int, now_s: float) -> bool:
+    def has_other(self, index: int, now_s: float) -> bool:
+        """Whether another way than `index` is likely to work."""
         return any(
             i != index and not way.rest.now(now_s) and not way.probing(now_s)
             for i, way in enumerate(self.ways)
