@@ -44,6 +44,7 @@ class Policy:
     dead_after_s: float
     scheduling: str = "ours"  # one of policies.POLICY_NAMES
     admission: str = "ours"  # one of overload.GATE_NAMES
+    second_look: bool = False  # decodes drop what does not fit any more once it is prefilled
     balancing_threshold: float = 1.0  # of the policy `global`: best prefix over own
 
 
@@ -63,7 +64,7 @@ class ConductorCore:
         self.backlogs = Backlogs()
         self.ledger = Ledger()
         self.lengths = AnswerLengths()
-        self._gate = make_gate(policy.admission)
+        self._gate = make_gate(policy.admission, policy.second_look)
         self._knowledge = Knowledge(
             self.fleet,
             self.holdings,

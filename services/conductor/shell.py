@@ -52,6 +52,7 @@ class Conductor:
             suspect_after_s=settings.suspect_after_s,
             dead_after_s=settings.dead_after_s,
             scheduling=settings.scheduling,
+            admission=settings.admission,
             balancing_threshold=settings.balancing_threshold,
         )
         self.core = ConductorCore(policy, rotation=int(context.epoch[:6], 16))

@@ -26,6 +26,9 @@ class ConductorSettings(CommonSettings):
         description="Tell colocated instances to prefill or to decode only while that side is "
         "short and the other has room, and to do both again when it is not.",
     )
+    admission: Literal["ours", "none", "baseline", "early", "predicted"] = Field(
+        "ours", description="Who is refused under overload; all but `ours` are there to compare."
+    )
     balancing_threshold: float = Field(
         1.0,
         ge=1,

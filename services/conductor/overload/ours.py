@@ -8,9 +8,11 @@ Its price: while prompts wait, each second of prefill displaces others. A prompt
 costs as much of a completed request as the queue is long, measured by the promise; one ten times
 as long costs ten times that.
 
-A request whose chance is below its price is refused. While nothing waits the price is nothing: the
-decode is overbooked a little, as it must be to stay full. Under pressure chances must be good, and
-the dearest prompts go first. No threshold is swung around by one prefill's delay.
+A request whose chance is below its price is refused, and so is one that is more likely to break
+the decode's promise than not. Where decodes look again when the KV is there and drop what does not
+fit (the papers' do, ours do not), only the price counts: idle prefills may as well try, so that
+decodes stay full. Under pressure the dearest prompts go first. No threshold is swung around by one
+prefill's delay.
 """
 
 import math
@@ -19,7 +21,7 @@ from moonpool.messages.errors import Blame, ErrorInfo
 from services.conductor.admission import late_refusal
 from services.conductor.overload.base import RETRY_MIN_S, Offer, full_refusal
 
-CHANCE_MIN = 0.02  # less is not worth a prefill, however idle
+CHANCE_MIN = 0.5  # where a decode keeps whoever it took, an answer too many slows all of them
 CALM_SHARE = 0.1  # of the promise: a queue shorter than this has no price
 _FADE = 0.01  # weight of one more request in the usual work
 
@@ -27,7 +29,9 @@ _FADE = 0.01  # weight of one more request in the usual work
 class OurGate:
     """Chance against price. Remembers nothing but how much work requests usually are."""
 
-    def __init__(self) -> None:
+    def __init__(self, second_look: bool = False) -> None:
+        """`second_look`: decodes drop what does not fit any more once it is prefilled."""
+        self._chance_min = 0.0 if second_look else CHANCE_MIN
         self._usual_s = 0.0
         self._seen = 0
 
@@ -37,9 +41,9 @@ class OurGate:
             return late
         price = self._price(offer)
         chance, tbt_s, sequences = _chance(offer)
-        if chance >= max(CHANCE_MIN, price):
+        if chance >= max(self._chance_min, price):
             return None
-        if chance < min(0.5, price) or price < 0.5:
+        if chance < CHANCE_MIN:
             return full_refusal(offer, tbt_s, sequences)
         wait_s = offer.choice.prefill.wait_s
         return ErrorInfo(

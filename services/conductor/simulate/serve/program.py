@@ -42,6 +42,7 @@ def add(parts: "Parts") -> None:
     parser.add_argument("--machine", default="a800")
     parser.add_argument("--requests", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-second-look", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--html", type=Path)
@@ -81,6 +82,7 @@ def setups(given: argparse.Namespace) -> Iterable[Setup]:
             slo_tbt_s=given.slo_tbt,
             eviction=given.eviction,
             seed=given.seed,
+            second_look=not given.no_second_look,
             checked=given.check,
         )
 

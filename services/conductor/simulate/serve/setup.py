@@ -18,4 +18,5 @@ class Setup:
     slo_tbt_s: float = NO_LIMIT_S
     eviction: str = "lru"
     seed: int = 1
+    second_look: bool = True  # decodes drop what would break their promise, as in the paper
     checked: bool = False  # all invariants, every second of virtual time

@@ -57,6 +57,7 @@ class World:
                 dead_after_s=30.0,
                 scheduling=setup.policy,
                 admission=setup.admission,
+                second_look=setup.second_look,
                 balancing_threshold=setup.threshold,
             ),
             rotation=setup.seed,
@@ -328,7 +329,8 @@ class World:
         """All KV is at the decode, which looks at its promise once more."""
         ask = job.ask
         decode, outcome = self.decodes[job.plan.decode], self.outcomes[ask.number]
-        if decode.step_s(1, ask.prompt_tokens) > self.setup.slo_tbt_s:
+        late = decode.step_s(1, ask.prompt_tokens) > self.setup.slo_tbt_s
+        if late and self.setup.second_look:
             decode.release(ask.number)
             outcome.wasted = "tbt"
             self._open -= 1

@@ -1,0 +1,117 @@
+"""The serving simulator: the real conductor on virtual time, checked as it goes."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from services.conductor.overload import GATE_NAMES
+from services.conductor.policies import POLICY_NAMES
+from services.conductor.simulate.serve.generate import made
+from services.conductor.simulate.serve.machine import Machine, load_machine, machine_names
+from services.conductor.simulate.serve.outcome import Result
+from services.conductor.simulate.serve.report import html_report
+from services.conductor.simulate.serve.setup import Setup
+from services.conductor.simulate.serve.traffic import Traffic
+from services.conductor.simulate.serve.world import World
+
+MACHINE = load_machine("a800")
+CHAT = made("chat")
+DOCUMENTS = made("documents")
+
+
+def play(setup: Setup, traffic: Traffic, speed: float = 1.0, machine: Machine = MACHINE) -> Result:
+    return World(setup, machine, traffic.sped_up(speed)).run()
+
+
+def mean_ttft_s(policy: str, traffic: Traffic, speed: float) -> float:
+    setup = Setup(3, 3, policy, admission="none")
+    return float(play(setup, traffic, speed).summary()["ttft_mean_s"])
+
+
+def test_the_same_seed_plays_the_same_and_another_does_not() -> None:
+    setup = Setup(3, 2, slo_ttft_s=20.0, slo_tbt_s=0.1)
+    first, second, other = (
+        [o.ttft_s for o in play(each, CHAT.first(120)).ended]
+        for each in (setup, setup, replace(setup, seed=2))
+    )
+    assert first == second
+    assert first != other
+
+
+@pytest.mark.parametrize("policy", POLICY_NAMES)
+def test_every_invariant_holds_every_second_under_every_policy(policy: str) -> None:
+    setup = Setup(3, 2, policy, slo_ttft_s=20.0, slo_tbt_s=0.05, checked=True)
+    result = play(setup, CHAT.first(100), 3.0)
+    assert len(result.outcomes) == 100
+    assert all(o.refused or o.wasted or o.ended_s > 0 for o in result.outcomes)
+
+
+@pytest.mark.parametrize("gate", GATE_NAMES)
+def test_every_request_is_answered_or_refused_under_every_admission(gate: str) -> None:
+    setup = Setup(2, 1, admission=gate, slo_ttft_s=5.0, slo_tbt_s=0.035, checked=True)
+    result = play(setup, CHAT.first(150), 4.0)
+    summary = result.summary()
+    assert summary["rejected"] == summary["rejected_early"] + summary["rejected_after_prefill"]
+    assert summary["rejected"] > 0
+    by_prediction = sum(o.refused in ("ttft", "tbt") for o in result.outcomes)
+    assert (by_prediction == 0) == (gate == "none")
+
+
+def test_small_pools_evict_to_disk_and_read_it_back() -> None:
+    prefill = replace(MACHINE.prefill, cache_tokens=200_000)
+    machine = replace(MACHINE, prefill=prefill)
+    with_disk = replace(machine, node=replace(machine.node, nvme_tokens=5_000_000))
+    setup = Setup(2, 2, admission="none", checked=True)
+    bare, more = (play(setup, DOCUMENTS.first(250), 0.5, each) for each in (machine, with_disk))
+    assert more.summary()["token_hit_rate"] > bare.summary()["token_hit_rate"] + 0.1
+
+
+def test_policies_rank_as_the_paper_says_and_ours_is_first() -> None:
+    took_s = {
+        policy: mean_ttft_s(policy, DOCUMENTS.first(300), 0.7)
+        for policy in ("random", "load-balance", "local", "global", "ours")
+    }
+    assert list(took_s) == sorted(took_s, key=lambda policy: -took_s[policy])
+
+
+def test_machines_that_come_along_can_be_used() -> None:
+    for name in machine_names():
+        machine = load_machine(name)
+        assert machine.prefill_s(4000, 0) > machine.prefill_s(4000, 2000) > 0
+
+
+def test_the_report_is_one_file_with_every_run_and_nothing_from_elsewhere() -> None:
+    results = [
+        play(Setup(2, 2, policy, admission="none"), CHAT.first(60)) for policy in ("global", "ours")
+    ]
+    page = html_report(results, CHAT, MACHINE)
+    assert page.count("<svg") >= 8
+    assert all(text in page for text in ("global", "ours"))
+    assert not any(text in page for text in ("http://", "https://", "<script"))
+    assert json.dumps(results[0].summary())
+
+
+@pytest.mark.slow
+def test_under_overload_ours_serves_more_and_swings_less_than_early_rejection() -> None:
+    early, ours = (
+        play(
+            Setup(4, 2, admission=gate, slo_ttft_s=30.0, slo_tbt_s=0.1), CHAT.first(1000), 1.5
+        ).summary()
+        for gate in ("early", "ours")
+    )
+    assert ours["rejected"] <= early["rejected"]
+    assert ours["slo_met_share_of_accepted"] > 0.99
+    assert ours["prefill_load_deviation"] < early["prefill_load_deviation"]
+    assert ours["decode_load_deviation"] < early["decode_load_deviation"]
+
+
+@pytest.mark.slow
+def test_under_load_ours_is_well_below_algorithm_1_on_mean_and_p90() -> None:
+    for traffic, nodes in ((CHAT.first(900), 4), (DOCUMENTS.first(600), 3)):
+        theirs, ours = (
+            play(Setup(nodes, nodes, policy, admission="none"), traffic, 1.1).summary()
+            for policy in ("global", "ours")
+        )
+        for name in ("ttft_mean_s", "ttft_p90_s"):
+            assert ours[name] < 0.9 * theirs[name], (traffic.name, name)

@@ -1,0 +1,58 @@
+"""What becomes of accepted requests, and how long answers are."""
+
+import pytest
+
+from moonpool.messages.ids import RequestId
+from moonpool.messages.load import request_tag
+from services.conductor.ledger import Entry, Ledger
+from services.conductor.lengths import AnswerLengths
+
+
+def make_lengths(tokens: int = 100, count: int = 400) -> AnswerLengths:
+    lengths = AnswerLengths()
+    for index in range(count):
+        lengths.learn("t", tokens // 2 + index * tokens // count)
+    return lengths
+
+
+def make_entry(first_s: float) -> Entry:
+    return Entry("t", "D", first_s, 1000, 4096)
+
+
+def test_a_batch_to_come_counts_who_joins_and_who_will_have_left() -> None:
+    ledger, lengths = Ledger(), make_lengths()
+    for name, first_s in (("old", -20.0), ("here", -1.0), ("coming", 2.0), ("later", 9.0)):
+        ledger.add(RequestId(name), make_entry(first_s))
+    expected = ledger.expected("D", 3.0, 0.0, 0.1, lengths)
+    assert expected.now == 2.0
+    assert 2.0 < expected.sequences < 3.0, "the old one is nearly over, the later one not there"
+    assert expected.context_tokens > 1000 * expected.sequences
+    ledger.check()
+
+
+def test_who_ended_is_struck_out_and_who_still_waits_is_put_off() -> None:
+    ledger, lengths = Ledger(), make_lengths()
+    ledger.add(RequestId("a"), make_entry(1.0))
+    ledger.add(RequestId("b"), make_entry(1.0))
+    ledger.delayed(frozenset({request_tag("a")}), 5.0)
+    assert ledger.expected("D", 4.0, 4.0, 0.1, lengths).now == 1.0
+    ledger.strike(request_tag("b"))
+    ledger.strike(request_tag("b"))
+    assert len(ledger) == 1
+    ledger.forget("D")
+    assert len(ledger) == 0
+    ledger.check()
+
+
+def test_lengths_are_learned_per_tenant_and_lent_to_newcomers() -> None:
+    lengths = AnswerLengths()
+    assert 0.0 < lengths.longer_than("new", 100) < 1.0
+    for _ in range(300):
+        lengths.learn("short", 20)
+        lengths.learn("long", 900)
+    assert lengths.longer_than("short", 100) < 0.1
+    assert lengths.longer_than("long", 100) > 0.9
+    assert lengths.longer_than("new", 100) == pytest.approx(0.5, abs=0.1)
+    falling = [lengths.longer_than("long", n) for n in range(0, 3000, 50)]
+    assert falling == sorted(falling, reverse=True)
+    assert lengths.mean_tokens() == pytest.approx(460)
