@@ -1,13 +1,18 @@
-"""`moonpool simulate cache`: one object of figures on standard output, progress beside it."""
+"""`moonpool simulate`: figures for people, and one object of them last."""
 
 import json
 import subprocess
 import sys
+from pathlib import Path
+
+
+def moonpool(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "services.cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def simulate(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "services.cli", "simulate", "cache", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return moonpool("simulate", "cache", *words)
 
 
 def test_figures_are_one_object_of_policy_capacity_and_rate() -> None:
@@ -29,3 +34,25 @@ def test_what_cannot_be_simulated_is_said_in_one_line() -> None:
     unknown = simulate("--trace", "chat", "--capacity-tokens", "1e6", "--policy", "oracle")
     assert unknown.returncode == 2
     assert "'oracle' is none of lru" in unknown.stderr
+
+
+def test_policies_are_compared_and_a_report_is_written(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    words = ["--trace", "chat", "--requests", "40", "--policy", "global,ours", "--nodes", "2"]
+    done = moonpool("simulate", "serve", *words, "--html", str(page), "--json")
+    assert done.returncode == 0, done.stderr
+    runs = json.loads(done.stdout.splitlines()[-1])["runs"]
+    assert [run["policy"] for run in runs] == ["global", "ours"]
+    assert all(run["ttft_mean_s"] > 0 for run in runs)
+    assert "<svg" in page.read_text()
+
+
+def test_a_mesh_is_sized_and_an_impossible_promise_said_to_be_one() -> None:
+    words = ["--trace", "chat", "--requests", "60", "--nodes-max", "4", "--dram-gb", "500"]
+    done = moonpool("plan", *words, "--slo-ttft", "20", "--slo-tbt", "0.2", "--json")
+    assert done.returncode == 0, done.stderr
+    best = json.loads(done.stdout.splitlines()[-1])["best"]
+    assert 1 <= best["prefills"] <= 4
+    never = moonpool("plan", *words, "--slo-ttft", "0.001", "--slo-tbt", "0.2")
+    assert never.returncode == 1
+    assert "not even 4 prefills" in never.stderr
