@@ -6,6 +6,7 @@ from typing import TypeVar
 import msgspec
 
 from moonpool.bus import Bus
+from moonpool.client.watch import answer_of
 from moonpool.kv import BlockKey, pack_keys
 from moonpool.messages import Subjects, TenantId
 from moonpool.messages.codec import decode, encode
@@ -170,4 +171,10 @@ class NodeCalls:
 
     async def _ask(self, node: str, verb: str, request: msgspec.Struct, kind: type[R]) -> R:
         subject = self._subjects.store(node, verb)
-        return decode(await self._bus.request(subject, encode(request), self._timeout_s), kind)
+        asking = self._bus.request(subject, encode(request), self._timeout_s)
+        return decode(await answer_of(asking, lambda: self._probe(node)), kind)
+
+    async def _probe(self, node: str) -> None:
+        """Raises NoResponder when nobody serves as this node."""
+        nothing = encode(GetStartRequest(TenantId("public"), b"", 0.0))
+        await self._bus.request(self._subjects.store(node, "get_start"), nothing, self._timeout_s)
