@@ -187,6 +187,8 @@ class ConductorCore:
         if len(request.keys) % KEY_BYTES:
             raise CallerError(f"{len(request.keys)} bytes of keys are no whole number of keys")
         reply = self._plan(request, now_s)
+        if request.probe:
+            return reply
         if reply.refusal:
             code = reply.refusal.code
             self.refusals[code] = self.refusals.get(code, 0) + 1
@@ -200,7 +202,7 @@ class ConductorCore:
         if not members:
             namesakes = [m for m in instances if m.model and m.model.model == request.model]
             return _refused(admission.model_refusal(request.model, namesakes))
-        if request.exclude:
+        if request.exclude and not request.probe:
             self.picks.withdraw(request.request, request.exclude)
             self.ledger.strike(request_tag(request.request))
         serving = [m for m in members if m.can_serve() and m.id not in request.exclude]
@@ -214,7 +216,9 @@ class ConductorCore:
         choice = self._choose(request, demand, serving, now_s)
         if isinstance(choice, ErrorInfo):
             return _refused(choice)
-        return PlanReply(self._settle(request, demand, choice, now_s))
+        if not request.probe:
+            self._settle(request, demand, choice, now_s)
+        return PlanReply(self._written(choice))
 
     def _choose(
         self, request: PlanRequest, demand: Demand, serving: list[Member], now_s: float
@@ -251,12 +255,9 @@ class ConductorCore:
             not have or index.confirm(keys, bit(OwnerId(choice.decode.member.id), "hbm"), 0, have)
         )
 
-    def _settle(self, request: PlanRequest, demand: Demand, choice: Choice, now_s: float) -> Plan:
-        """Makes the choice a plan, and counts it against those who will do the work."""
+    def _settle(self, request: PlanRequest, demand: Demand, choice: Choice, now_s: float) -> None:
+        """Counts the choice against those who will do the work."""
         prefill, decode, reuse = choice.prefill.member, choice.decode.member, choice.prefill.reuse
-        runs = runs_of(choice.prefill.steps, reuse.blocks)
-        nodes = self.fleet.of_roles(("store",))
-        store = choose_store(nodes, (prefill.spot, decode.spot), self._rotation)
         new_blocks = max(0, demand.blocks - choice.decode.have_blocks)
         due_s = now_s + choice.prefill.patience_s
         placed = Pick(request.request, now_s, 0.0, 0.0, 1, new_blocks, demand.prompt_tokens)
@@ -274,6 +275,13 @@ class ConductorCore:
             moved = min(step.end, reuse.blocks) - step.start
             if moved > 0 and step.block_s:
                 self.senders.add(step.owner, moved * step.block_s, now_s)
+
+    def _written(self, choice: Choice) -> Plan:
+        """The choice as a plan."""
+        prefill, decode = choice.prefill.member, choice.decode.member
+        runs = runs_of(choice.prefill.steps, choice.prefill.reuse.blocks)
+        nodes = self.fleet.of_roles(("store",))
+        store = choose_store(nodes, (prefill.spot, decode.spot), self._rotation)
         return Plan(
             prefill=InstanceId(prefill.id),
             decode=InstanceId(decode.id),

@@ -141,6 +141,8 @@ class Conductor:
     async def _on_plan(self, payload: bytes) -> bytes:
         request = decode(payload, PlanRequest)
         now_s = self._clock.now()
+        if request.probe:
+            return encode(self.core.plan(request, now_s))
         if request.exclude:  # somebody had trouble with them: find out now, not in seconds
             members = (self.core.fleet.get(id) for id in request.exclude)
             self.prober.ask(member for member in members if member)

@@ -19,6 +19,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
     slo_ttft_s: float = 0.0  # 0: the mesh's default
     slo_tbt_s: float = 0.0
     level: int = 1  # class of its priority: 0 high, 1 normal, 2 low
+    probe: bool = False  # what would be planned? The answer counts against nobody
 
 
 class PrefixRun(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from enum import StrEnum
 from moonpool.messages.decode import ReserveReply
 from moonpool.messages.errors import Blame, ErrorInfo
 from moonpool.messages.ids import InstanceId
-from moonpool.messages.plan import Plan, PlanReply, PlanRequest
+from moonpool.messages.plan import Plan, PlanReply
 from moonpool.messages.prefill import SubmitReply
 from moonpool.messages.tokens import Timings, TokenEvent
 from services.gateway.core.effects import (
@@ -199,19 +199,18 @@ class Life:
         return [AskWithdraw(Door(PREFILL, self._plan.prefill), attempt)]
 
     def withdrawn(self, done: bool, attempt: int, now_s: float) -> list[Effect]:
-        """Whether the prompt was taken back before anything of it was computed."""
-        plan = self._requeue.withdrawn(done) if attempt == self.attempt else None
-        if plan is None or self.stage is not Stage.STREAM:
+        """Whether the prompt was taken back before anything of it was computed. If so it is planned
+        anew, and patient: it had been accepted."""
+        if attempt != self.attempt or self.stage is not Stage.STREAM or self._plan is None:
             return []
+        if not self._requeue.withdrawn(done):
+            return []
+        self._excluded.add(self._plan.prefill)
         self._writing = False
-        effects = self._cancels()
-        self.facts.failures.append(REQUEUED)
-        self.facts.attempts += 1
         self.facts.accepted -= 1
-        self.attempt += 1
-        self._intake.reset()
-        self.stage = Stage.PLAN
-        return [*effects, *self.planned(PlanReply(plan), now_s)]
+        self._patient_until_s = now_s + self.limits.silence_s
+        info = ErrorInfo(REQUEUED, Blame.CAPACITY, "it waited too long", elsewhere=True)
+        return self._again(frozenset(), info)
 
     def tick(self, now_s: float) -> list[Effect]:
         """Time passed: call it at `wake_at_s`."""
@@ -247,15 +246,14 @@ class Life:
         self._plan = None
         self._writing = False
         self.facts.attempts += 1
-        return AskPlan(self._plan_request(self._excluded), delay_s)
+        message = plan_request(self.job, self.text, self.attempt, self._excluded)
+        return AskPlan(message, delay_s)
 
     def _ask_replan(self, now_s: float) -> list[Effect]:
         if self._plan is None or not self._requeue.ask(now_s):
             return []
-        return [AskReplan(self._plan_request(self._excluded | {self._plan.prefill}))]
-
-    def _plan_request(self, excluded: set[InstanceId]) -> PlanRequest:
-        return plan_request(self.job, self.text, self.attempt, excluded)
+        elsewhere = self._excluded | {self._plan.prefill}
+        return [AskReplan(plan_request(self.job, self.text, self.attempt, elsewhere, probe=True))]
 
     def _submit(self, reservation: ReserveReply | None, now_s: float) -> list[Effect]:
         assert self._plan is not None

@@ -9,7 +9,9 @@ from moonpool.messages.prefill import SubmitRequest
 from services.gateway.core.job import Job, Text
 
 
-def plan_request(job: Job, text: Text, attempt: int, exclude: Iterable[InstanceId]) -> PlanRequest:
+def plan_request(
+    job: Job, text: Text, attempt: int, exclude: Iterable[InstanceId], probe: bool = False
+) -> PlanRequest:
     """Once tokens were given, the promise of a first one has been kept."""
     return PlanRequest(
         request=job.request,
@@ -24,6 +26,7 @@ def plan_request(job: Job, text: Text, attempt: int, exclude: Iterable[InstanceI
         slo_ttft_s=0.0 if text.output else job.promises.slo_ttft_s,
         slo_tbt_s=job.promises.slo_tbt_s,
         level=job.promises.level,
+        probe=probe,
     )
 
 

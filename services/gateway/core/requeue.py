@@ -24,18 +24,18 @@ class Requeue:
         self._predicted_s = 0.0
         self._due_s = math.inf
         self._doubted = False
-        self._next: Plan | None = None  # taken once the prompt is withdrawn
+        self._asked_back = False  # the prompt is to be withdrawn
 
     def begin(self, plan: Plan, now_s: float) -> None:
         """The prompt was submitted by `plan`."""
         self._begun_s, self._predicted_s = now_s, max(0.0, plan.predicted_ttft_s)
-        self._doubted, self._next = False, None
+        self._doubted, self._asked_back = False, False
         patience_s = max(OVERRUN_MIN_S, OVERRUN_SHARE * self._predicted_s)
         self._due_s = now_s + self._predicted_s + patience_s
 
     def heard(self) -> None:
         """A token came: it stays where it is."""
-        self._due_s, self._next = math.inf, None
+        self._due_s, self._asked_back = math.inf, False
 
     def doubt(self, now_s: float) -> None:
         """Its instance drains, or fell silent."""
@@ -55,17 +55,17 @@ class Requeue:
         return True
 
     def offered(self, plan: Plan | None, now_s: float) -> bool:
-        """Whether `plan` is to be taken, so that the prompt must be withdrawn. As long again as it
-        is late already, it is expected to wait on."""
+        """Whether `plan` is better, so that the prompt must be withdrawn. As long again as it is
+        late already, it is expected to wait on."""
         late_s = now_s - self._begun_s - self._predicted_s
         if plan is None or self._due_s == math.inf:
             return False
         if not self._doubted and plan.predicted_ttft_s >= late_s:
             return False
-        self._next = plan
+        self._asked_back = True
         return True
 
-    def withdrawn(self, done: bool) -> Plan | None:
-        """The plan to go on with; None: the prompt stays where it is."""
-        plan, self._next = self._next, None
-        return plan if done else None
+    def withdrawn(self, done: bool) -> bool:
+        """Whether it goes elsewhere; else it stays where it is."""
+        asked_back, self._asked_back = self._asked_back, False
+        return done and asked_back

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from moonpool.messages.errors import CallerError
-from moonpool.messages.ids import RequestId, TenantId
+from moonpool.messages.ids import InstanceId, RequestId, TenantId
 from moonpool.messages.plan import PlanRequest
 from tests.unit.conductor.driver import BLOCK_TOKENS, MODEL, Mesh, chain_keys
 
@@ -104,3 +104,25 @@ def test_status_tells_of_every_member() -> None:
     assert status.blocks == {"hbm": 10}
     assert {predictor.name for predictor in status.predictors} == {"prefill", "step", "transfer"}
     assert status.counters["members"] == 2
+
+
+def test_a_probe_is_answered_and_counts_against_nobody() -> None:
+    mesh = make_mesh(1, 1)
+    mesh.learn_prefill("p0", 0.001)
+    mesh.plan("r1", "c", 2000)
+    before = mesh.core.stats()
+    probe = PlanRequest(
+        RequestId("r1"),
+        TenantId("t"),
+        "m",
+        MODEL.fingerprint,
+        b"",
+        2000,
+        256,
+        exclude=(InstanceId("d9"),),
+        probe=True,
+    )
+    reply = mesh.core.plan(probe, mesh.now_s)
+    assert reply.plan
+    assert reply.plan.predicted_ttft_s > 2.0
+    assert mesh.core.stats() == before

@@ -10,6 +10,7 @@ from moonpool.messages.plan import Plan, PlanReply
 from moonpool.messages.prefill import SubmitReply
 from services.gateway.core.effects import (
     DECODE,
+    AskPlan,
     AskReplan,
     AskReserve,
     AskSubmit,
@@ -49,6 +50,7 @@ def test_nothing_is_asked_before_the_prediction_is_far_past() -> None:
     assert life.wake_at_s(7.9) <= 8.0
     replan = one(life.tick(8.0), AskReplan)
     assert replan.message.exclude == (P1,)
+    assert replan.message.probe
     assert life.stage is Stage.STREAM
 
 
@@ -58,13 +60,25 @@ def test_a_better_place_is_taken_once_the_prompt_is_withdrawn() -> None:
     withdraw = one(life.replanned(offer(0.5), 0, 4.0), AskWithdraw)
     assert withdraw.door.instance == P1
     effects = life.withdrawn(True, 0, 4.1)
-    assert one(effects, AskReserve).instance == D2
+    planned = one(effects, AskPlan).message
+    assert (planned.exclude, planned.attempt, planned.probe) == ((P1,), 1, False)
+    assert one(life.planned(offer(), 4.1), AskReserve).instance == D2
     told = [e for e in effects if isinstance(e, SendCancel) and e.door.side == DECODE]
     assert [(e.door.instance, e.writer_stopped) for e in told] == [(D1, True)]
     submit = one(life.reserved(ReserveReply(decode="d2"), 4.2), AskSubmit)
     assert (submit.instance, submit.message.attempt) == (P2, 1)
     assert life.facts.failures == [REQUEUED]
     assert life.token(event(0, source=P1, attempt=0), 4.3) == []
+
+
+def test_a_place_that_is_gone_by_then_is_waited_for() -> None:
+    life = waiting()
+    life.tick(4.0)
+    life.replanned(offer(0.5), 0, 4.0)
+    life.withdrawn(True, 0, 4.1)
+    again = one(life.planned(PlanReply(refusal=NOBODY), 4.2), AskPlan)
+    assert again.message.exclude == ()
+    assert again.delay_s > 0.0
 
 
 def test_a_prompt_that_has_begun_stays() -> None:
