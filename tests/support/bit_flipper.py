@@ -28,6 +28,7 @@ class BitFlipper:
         self._always = always
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
         self.flipped = 0
         self.passed_bytes = 0
         self.seen = b""  # the end of what passed
@@ -39,7 +40,7 @@ class BitFlipper:
         return port
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return self
 
     async def __aexit__(
@@ -50,16 +51,22 @@ class BitFlipper:
     ) -> None:
         assert self._server is not None
         self._server.close()
+        for _ in range(8):  # who was accepted just now gets a task, and can be cancelled
+            await asyncio.sleep(0)
         for task in self._tasks:
             task.cancel()
+        for writer in self._writers:
+            writer.transport.abort()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.sleep(0)  # for what was aborted to be closed
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             source, sink = await asyncio.open_connection(*self._target)
             try:
@@ -73,6 +80,7 @@ class BitFlipper:
             pass  # the target is gone, or the test is over
         finally:
             writer.transport.abort()
+            self._writers.discard(writer)
 
     def _damaged(self, piece: bytes, place: int) -> bytes:
         self.flipped += 1
