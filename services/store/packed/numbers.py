@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from services.store.packed.sorting import order_by_top
+
 BITS_MIN = 8
 SLACK = 64  # cells beyond the last home: runs do not wrap around
 FILL_MAX = 0.7
@@ -64,8 +66,9 @@ class Numbers:
     def _try_build(self, keys: "npt.NDArray[Any]", values: "npt.NDArray[Any]", bits: int) -> bool:
         """Each goes to its home, or behind the one before it. False when one would go too far."""
         self._renew(bits)
-        homes = np.multiply(keys.astype(np.uint64), np.uint64(_FACTOR)) >> np.uint64(64 - bits)
-        order = np.argsort(homes)
+        hashed = np.multiply(keys.astype(np.uint64), np.uint64(_FACTOR), dtype=np.uint64)
+        homes = hashed >> np.uint64(64 - bits)
+        order = order_by_top(hashed)
         steps = np.arange(len(keys), dtype=np.int64)
         cells = np.maximum.accumulate(homes[order].astype(np.int64) - steps) + steps
         if len(keys) and cells[-1] >= len(self._keys) - 1:

@@ -14,6 +14,7 @@ import numpy as np
 
 from moonpool.kv import BlockKey, unpack_keys
 from services.store.packed.rows import PAGE_BITS, U64, Rows
+from services.store.packed.sorting import order_by_top
 
 KEY_BYTES = 16
 SHARD_BITS = 11
@@ -92,11 +93,12 @@ class Table:
         there twice."""
         assert not self._count
         hashed = self._hash_many(low, high)
-        order = np.argsort(hashed)
+        order = order_by_top(hashed)
         hashed = hashed[order]
-        twins = np.flatnonzero(hashed[1:] == hashed[:-1])
-        left, right = order[twins], order[twins + 1]
-        if np.any((low[left] == low[right]) & (high[left] == high[right])):
+        top = hashed >> np.uint64(32)
+        ties = np.flatnonzero(top[1:] == top[:-1])
+        near = np.union1d(order[ties], order[ties + 1])
+        if len(set(zip(low[near].tolist(), high[near].tolist(), strict=True))) < len(near):
             raise ValueError("a key is there twice")
         edges = np.searchsorted(hashed >> np.uint64(64 - SHARD_BITS), np.arange(SHARDS + 1))
         slots = (order + (first + 1)).astype(np.uint32)

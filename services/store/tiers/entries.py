@@ -13,8 +13,9 @@ import numpy as np
 
 from moonpool.kv import BlockKey
 from moonpool.messages.ids import TenantId
+from services.store.packed.sorting import has_twins, sorted_ranges
 from services.store.tiers.batch import Batch, Column, distinct
-from services.store.tiers.record import record_bytes
+from services.store.tiers.record import PAGE_BYTES, record_bytes
 from services.store.tiers.vault import Item
 
 ENTRY_BYTES = 128
@@ -72,7 +73,7 @@ def read_entries(raw: bytes, bytes_total: int) -> tuple[Column, Batch]:
         & (rows["serial"] >= 0)
         & (rows["place"] >= 0)
     )
-    good &= size % np.maximum(chunk, 1) == 0
+    good &= (size % np.maximum(chunk, 1) == 0) & (rows["place"] % PAGE_BYTES == 0)
     numbers = np.flatnonzero(good)
     held = rows[numbers]
     tenants, firsts = distinct(held["tenant"])
@@ -141,6 +142,8 @@ def settle_all(slots: Column, batch: Batch) -> tuple[Column, Batch, list[int]]:
 
 def _share_keys(batch: Batch) -> Column:
     """Those whose key another one may have too."""
+    if not has_twins(batch.low):
+        return np.zeros(len(batch), bool)
     order = np.argsort(batch.low)
     low = batch.low[order]
     return _marked(order, low[1:] == low[:-1])
@@ -148,6 +151,9 @@ def _share_keys(batch: Batch) -> Column:
 
 def _share_places(batch: Batch) -> Column:
     """Those that overlap others, or lie in a chain of such."""
+    starts, ends = sorted_ranges(batch.places, batch.footprints())
+    if not np.any(starts[1:] < ends[:-1]):
+        return np.zeros(len(batch), bool)
     order = np.argsort(batch.places)
     ends = np.maximum.accumulate((batch.places + batch.footprints())[order])
     return _marked(order, batch.places[order][1:] < ends[:-1])

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from moonpool.cache import Holes
 from moonpool.messages.store import TierStats
+from services.store.packed.sorting import sorted_ranges
 from services.store.tiers.record import PAGE_BYTES, round_up
 
 
@@ -40,9 +41,9 @@ class NvmeTier:
         """Only before anything was reserved: ValueError otherwise."""
         if self.bytes_used:
             raise ValueError("places can be restored only before any was handed out")
-        order = np.argsort(places)
-        starts = places[order]
-        ends = starts + -(-sizes[order] // PAGE_BYTES) * PAGE_BYTES
+        if np.any(places % PAGE_BYTES):
+            raise ValueError("records begin inside a page")
+        starts, ends = sorted_ranges(places, -(-sizes // PAGE_BYTES) * PAGE_BYTES)
         before = np.concatenate(([0], ends))  # where the one before ends; ..
         after = np.concatenate((starts, [self.bytes_total]))  # .. and the next begins
         if np.any(before > after) or np.any(sizes < 1):

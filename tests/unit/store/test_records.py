@@ -10,6 +10,7 @@ import pytest
 from moonpool.kv import BlockKey
 from moonpool.messages.ids import TenantId
 from services.store.packed import Rows, Table
+from services.store.packed.sorting import has_twins, order_by_top, sorted_ranges
 from services.store.packed.table import split, split_many
 from services.store.records import Record, Records, Stage
 from services.store.tiers.batch import FEW, Batch, distinct
@@ -168,3 +169,22 @@ def test_equal_values_get_equal_numbers(values: int) -> None:
     numbers, firsts = distinct(column)
     assert np.array_equal(column[firsts][numbers], column)
     assert len(firsts) == values
+
+
+def test_sorting_values_gives_the_order_that_sorting_indices_gives() -> None:
+    values = np.random.default_rng(7).integers(0, 1 << 63, 5000, dtype=np.uint64) * np.uint64(2)
+    values[100:200] = values[0]
+    assert np.array_equal(order_by_top(values), np.argsort(values >> np.uint64(32), kind="stable"))
+    assert has_twins(values)
+    assert not has_twins(np.unique(values))
+
+
+@pytest.mark.parametrize("unit", [4096, 1 << 36])
+def test_ranges_come_in_the_order_of_their_starts(unit: int) -> None:
+    choose = np.random.default_rng(8)
+    starts = choose.permutation(500).astype(np.int64) * unit
+    lengths = choose.integers(1, 9, 500) * unit
+    order = np.argsort(starts)
+    found_starts, found_ends = sorted_ranges(starts, lengths)
+    assert np.array_equal(found_starts, starts[order])
+    assert np.array_equal(found_ends, (starts + lengths)[order])
