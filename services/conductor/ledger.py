@@ -35,6 +35,7 @@ class Expected:
     context_tokens: float = 0.0
     variance: float = 0.0  # of the number of sequences
     now: float = 0.0  # sequences expected in the batch already
+    staying: float = 0.0  # of those, still there then
 
 
 class Ledger:
@@ -93,7 +94,7 @@ class Ledger:
         self, decode: str, at_s: float, now_s: float, token_s: float, lengths: AnswerLengths
     ) -> Expected:
         """The batch of `decode` at `at_s` when its tokens take `token_s` each."""
-        sequences = context = variance = now = 0.0
+        sequences = context = variance = now = staying = 0.0
         longer = lengths.longer_than
         for entry in self._by_decode.get(decode, {}).values():
             if entry.first_s > at_s:
@@ -111,7 +112,8 @@ class Ledger:
                 sequences += there
                 context += there * (entry.prompt_tokens + then)
                 variance += there * (1.0 - there)
-        return Expected(sequences, context, variance, now)
+                staying += there if done else 0.0
+        return Expected(sequences, context, variance, now, staying)
 
     def stats(self) -> dict[str, int]:
         return {"ledger_entries": len(self._entries)}

@@ -4,7 +4,7 @@ Pure: events and the time come in, batches and effects go out. Prefill, decode a
 instances run this same core; the role only decides which of its doors are open.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence as Run
 from dataclasses import dataclass
 
@@ -16,8 +16,12 @@ from moonpool.instance.sequence import Phase, Sequence
 from moonpool.kv import BlockHint, BlockPool
 from moonpool.messages.errors import CapacityError, MoonpoolError
 from moonpool.messages.ids import RequestId
+from moonpool.messages.load import AnswerSample, request_tag
 
 RETRY_LATE_S = 1.0  # the queue was longer than the caller's patience: it may be shorter then
+
+
+ENDED_MAX = 1024  # answers that ended between two load reports; of more, the oldest are forgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class InstanceCore:
         self._all: OrderedDict[tuple[RequestId, int], Sequence] = OrderedDict()
         self._queue = FairQueue()
         self.preemptions = 0
+        self.ended: deque[AnswerSample] = deque(maxlen=ENDED_MAX)  # for the next load report
 
     # -- doors ------------------------------------------------------------------------------
 
@@ -160,6 +165,9 @@ class InstanceCore:
         """The sequence is over; its blocks are freed as soon as nobody uses them. Idempotent."""
         if seq.phase in (Phase.ENDING, Phase.DONE):
             return []
+        if seq.decodes_here or seq.phase in (Phase.RESERVED, Phase.RUNNING, Phase.CLOSING):
+            said = seq.next_index if seq.phase in (Phase.RUNNING, Phase.CLOSING) else 0
+            self.ended.append(AnswerSample(request_tag(seq.request), seq.tenant, said))
         if seq.phase is Phase.RESERVED:
             seq.quarantined = True
             seq.deadline_s = now_s + self.limits.quarantine_s

@@ -8,7 +8,7 @@ from moonpool.instance.links import Links
 from moonpool.instance.reads import PoolReads
 from moonpool.instance.sequence import Phase
 from moonpool.messages.codec import encode
-from moonpool.messages.load import PROMPTS_MAX, LoadReport, QueuedPrompt, request_tag
+from moonpool.messages.load import PROMPTS_MAX, AnswerSample, LoadReport, QueuedPrompt, request_tag
 from moonpool.runtime import TransferMetrics
 from moonpool.telemetry import names
 
@@ -66,7 +66,14 @@ class Reporter:
             transfers=transfers,
             steps=steps,
             prompts=self._prompts(),
+            answers=self._answers(),
         )
+
+    def _answers(self) -> list[AnswerSample]:
+        """What ended since the last report."""
+        ended = list(self._core.ended)
+        self._core.ended.clear()
+        return ended
 
     def _prompts(self) -> list[QueuedPrompt]:
         """What waits or is being computed, in turn."""

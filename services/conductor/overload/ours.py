@@ -75,11 +75,15 @@ def _chance(offer: Offer) -> tuple[float, float, float]:
     expected = offer.ledger.expected(
         member.id, offer.first_s, offer.now_s, max(1e-6, decode.tbt_s), offer.lengths
     )
-    # Other conductors' answers are in the report and not in our ledger: they leave alike.
-    scale = max(1.0, load.running / expected.now) if expected.now >= 1 else 1.0
+    # Who is in the batch now is known from its report: those of other conductors leave like ours,
+    # and ours that ended unheard of count no more. Others' on their way are taken to be alike too.
+    scale = load.running / expected.now if expected.now >= 1 else 1.0
     strangers = load.running if expected.now < 1 else 0
-    sequences = scale * expected.sequences + strangers
-    context = scale * expected.context_tokens + (load.context_tokens if strangers else 0)
+    coming = expected.sequences - expected.staying
+    sequences = scale * expected.staying + max(1.0, scale) * coming + strangers
+    shown = sequences - strangers
+    context = expected.context_tokens * shown / max(1e-9, expected.sequences)
+    context += load.context_tokens if strangers else 0
     context += offer.demand.prompt_tokens
     tbt_s = offer.step_s(decode, sequences + 1, context) + decode.delayed_s
     trusted = offer.know.steps.trusted(member.kind, sequences + 1, 0.0)
@@ -87,6 +91,6 @@ def _chance(offer: Offer) -> tuple[float, float, float]:
         return 1.0, tbt_s, sequences
     typical = context / (sequences + 1)
     more_s = offer.step_s(decode, sequences + 2, context + typical) + decode.delayed_s - tbt_s
-    spread_s = more_s * math.sqrt(scale * expected.variance + 0.25)
+    spread_s = more_s * math.sqrt(max(1.0, scale) * expected.variance + 0.25)
     room = (offer.demand.slo_tbt_s - tbt_s) / max(1e-9, spread_s)
     return 0.5 * math.erfc(-room / math.sqrt(2.0)), tbt_s, sequences

@@ -11,6 +11,7 @@ from moonpool.instance.errors import QueueFull
 from moonpool.instance.sequence import Phase, Sequence
 from moonpool.kv import BlockPool, block_keys
 from moonpool.messages import CapacityError, RequestId, TenantId
+from moonpool.messages.load import request_tag
 from moonpool.messages.sampling import SamplingParams
 
 BLOCK = 16
@@ -112,6 +113,21 @@ def test_prompts_run_in_the_order_in_which_they_are_due_even_between_chunks() ->
         work, _ = step(core, now_s=1.0)
         order += [w.sequence.request for w in work]
     assert list(dict.fromkeys(order)) == ["short", "long", "patient"]
+
+
+def test_answers_that_end_are_told_with_their_length_and_prompts_handed_over_are_not() -> None:
+    core = make_core()
+    here, away = make_sequence("here", 32, here=True), make_sequence("away", 32)
+    core.submit(here, 0.0)
+    core.submit(away, 0.0)
+    for _ in range(6):
+        step(core)
+    core.end(away, None, 0.0)
+    reserved = make_sequence("reserved", 32)
+    core.reserve(reserved, 0.0)
+    core.end(reserved, None, 0.0)
+    told = {sample.tag: sample.tokens for sample in core.ended}
+    assert told == {request_tag("here"): 4, request_tag("reserved"): 0}
 
 
 def test_whoever_came_before_is_overtaken_only_until_its_turn_is_due() -> None:
