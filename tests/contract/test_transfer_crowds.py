@@ -216,6 +216,28 @@ async def test_an_owner_that_unregisters_is_left_alone_once_it_is_told(
     assert pair.far.stats()["transfers_inside"] == 0
 
 
+async def test_refused_and_revoked_neighbours_cost_others_nothing(pair: Pair) -> None:
+    """A stream that a refusal ends, or a revocation cuts, takes innocent slices along: they are
+    tried again, as often as it happens."""
+    size = 300 << 10
+    near, far = pair.near.allocate(size), pair.far.allocate(size)
+    good, revoked = pair.near.open(far.grant("r")), far.grant("r")
+    far.revoke(revoked)
+    stale = pair.near.open(revoked)
+    for _ in range(20 // LIGHT):
+        leaving = far.grant("r")
+        going = pair.near.open(leaving)
+        under_way = [
+            asyncio.create_task(_ends(pair.near, [read(near, remote, size)]))
+            for remote in (stale, stale, going, stale, good) * 4
+        ]
+        await asyncio.sleep(0)
+        far.revoke(leaving)
+        ends = await asyncio.gather(*under_way)
+        assert ends[4::5] == [None] * 4
+        assert all(isinstance(end, GrantRefused) for end in ends[::5])
+
+
 async def test_a_cancelled_crowd_leaves_others_alone(pair: Pair) -> None:
     size = 4 * MIB // LIGHT
     near, far = pair.near.allocate(8 * size), pair.far.allocate(8 * size)

@@ -98,7 +98,7 @@ class ExpressStream(Stream):
                 self._loaded = False
                 self._unsent.popleft()
         except StreamBroken as error:
-            self.break_off(str(error))
+            self.break_off(str(error), error)
             return
         self._watch_writable(False)
 
@@ -126,9 +126,9 @@ class ExpressStream(Stream):
         except StreamBroken as error:
             if self._expecting:
                 self._cut_short(self._in_flight[0])
-            self.break_off(str(error))
+            self.break_off(str(error), error)
 
-    def break_off(self, reason: str) -> None:
+    def break_off(self, reason: str, error: OSError | None = None) -> None:
         """The stream is over, and every job in flight ends. Idempotent."""
         if self._over:
             return
@@ -138,7 +138,7 @@ class ExpressStream(Stream):
         self._unsent.clear()
         self._abandon()
         self._gone(self, reason)
-        self.fail_all(reason)
+        self.fail_all(reason, error)
 
     def _break(self) -> None:
         with contextlib.suppress(OSError):

@@ -143,7 +143,7 @@ class TcpPath:
 
     def _connected(self, express: ExpressStream, well: bool) -> None:
         self._connecting = None
-        if not well or self._closed:
+        if not well or self._closed or self._retired:
             express.close()
             self._express_after_s = time.monotonic() + EXPRESS_AGAIN_S
             return
@@ -188,7 +188,7 @@ class TcpPath:
             self._tally.add("tcp.connects_failed")
         except (StreamBroken, OSError) as error:
             self._tally.add("tcp.streams_broken")
-            stream.fail_all(str(error))
+            stream.fail_all(str(error), error)
         finally:
             stream.close()
             self._leave(stream, failure)

@@ -43,6 +43,7 @@ from moonpool.transfer.wire import (
 )
 
 CONNECT_S = 5.0
+HUNG_UP = {errno.ECONNRESET, errno.EPIPE, errno.EPROTO}
 IN_FLIGHT_MAX = 2
 _AT_ONCE = struct.pack("@ii", 1, 0)
 _NO_REPLY = bytes(REPLY_BYTES)
@@ -266,10 +267,15 @@ class Stream:
             self._answered += 1
         self._end(job, error)
 
-    def fail_all(self, reason: str) -> None:
-        """Every job in flight ends: the stream is broken."""
+    def fail_all(self, reason: str, error: OSError | None = None) -> None:
+        """Every job in flight ends: the stream is broken. A peer that answered before and then hung
+        up did so for another job's sake (refused, or revoked), or is gone: then the next connection
+        tells, and no job has to pay for this one."""
         self._abandon()
-        collateral = self._spoiled or any(job.stopped is not None for job in self._in_flight)
+        hung_up = error is not None and error.errno in HUNG_UP and self._answered > 0
+        collateral = (
+            hung_up or self._spoiled or any(job.stopped is not None for job in self._in_flight)
+        )
         while self._in_flight:
             cause = PeerLost(f"stream to {self._peer} broke: {reason}")
             self._finish(PathFailed(cause, collateral=collateral))
