@@ -133,7 +133,7 @@ async def test_bytes_that_change_under_a_copy_are_not_called_the_same(
         near, far = made.near.allocate(4096), made.far.allocate(4096)
         fill(far, 9)
 
-        def spoiled_copy(job, target, source, lengths):  # type: ignore[no-untyped-def]
+        def spoiled_copy(job, target, source, lengths, step_bytes):  # type: ignore[no-untyped-def]
             array(near)[:] = array(far)
             array(near)[77] ^= 1
             yield

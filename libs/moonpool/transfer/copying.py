@@ -6,6 +6,7 @@ it, and small ones inside with a pause every `HOLD_BYTES` (about 50 us of copyin
 """
 
 import ctypes
+import sys
 from collections.abc import Generator
 
 from moonpool.transfer.base import Op
@@ -38,7 +39,7 @@ def copy_slice(job: Job, remote_base: int, peer: str) -> Exception | None:
         else:
             move(there, here, piece.payload)
         return None
-    steps = copy_steps(job, remote_base, peer)
+    steps = copy_steps(job, remote_base, peer, sys.maxsize)
     while True:
         try:
             next(steps)
@@ -47,14 +48,16 @@ def copy_slice(job: Job, remote_base: int, peer: str) -> Exception | None:
             return error
 
 
-def copy_steps(job: Job, remote_base: int, peer: str) -> Generator[None, None, Exception | None]:
-    """The same with a rest after every `STEP_BYTES` or so, for whoever has other things to do."""
+def copy_steps(
+    job: Job, remote_base: int, peer: str, step_bytes: int = STEP_BYTES
+) -> Generator[None, None, Exception | None]:
+    """The same with a rest after every `step_bytes` or so, for whoever has other things to do."""
     piece = job.slice
     here = shifted(piece.local, job.local.address)
     there = shifted(piece.remote, remote_base + job.remote.grant.offset)
     target, source = (here, there) if job.op is Op.READ else (there, here)
     lengths = plain(piece.lengths)
-    if not (yield from copy_ranges(job, target, source, lengths)):
+    if not (yield from copy_ranges(job, target, source, lengths, step_bytes)):
         return job.stopped or TransferCancelled("stopped")
     if job.checked and seal(target, lengths) != seal(source, lengths):
         return PathFailed(TransferCorrupt(f"a copy differs from what {peer} has"))
@@ -62,7 +65,7 @@ def copy_steps(job: Job, remote_base: int, peer: str) -> Generator[None, None, E
 
 
 def copy_ranges(
-    job: Job, target: list[int], source: list[int], lengths: list[int]
+    job: Job, target: list[int], source: list[int], lengths: list[int], step_bytes: int
 ) -> Generator[None, None, bool]:
     """Copies from address to address. False when the job was stopped on the way."""
     if max(lengths) < RELEASE_BYTES:
@@ -71,12 +74,12 @@ def copy_ranges(
     for to, origin, length in zip(target, source, lengths, strict=True):
         at = 0
         while at < length:
-            if copied >= STEP_BYTES:
+            if copied >= step_bytes:
                 yield
                 copied = 0
             if job.stopped is not None:
                 return False
-            step = min(length - at, STEP_BYTES)
+            step = min(length - at, step_bytes)
             _move(to + at, origin + at, step)
             at += step
             copied += step
