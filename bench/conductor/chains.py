@@ -38,8 +38,8 @@ def events(chains: dict[int, list[bytes]]) -> list[tuple[int, bytes, bytes]]:
     """(owner, key before, keys) of every store event, prompts in order; no key: the first."""
     size = EVENT_BLOCKS * KEY_BYTES
     made: list[tuple[int, bytes, bytes]] = []
-    for packed in (*chains[SHORT], *chains[LONG]):
-        owner = len(made) % OWNERS
+    for number, packed in enumerate((*chains[SHORT], *chains[LONG])):
+        owner = number % OWNERS
         for at in range(0, len(packed), size):
             made.append((owner, packed[at - KEY_BYTES : at] if at else b"", packed[at : at + size]))
     return made
