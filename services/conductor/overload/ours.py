@@ -22,7 +22,6 @@ from services.conductor.admission import late_refusal
 from services.conductor.overload.base import RETRY_MIN_S, Offer, full_refusal
 
 CHANCE_MIN = 0.5  # where a decode keeps whoever it took, an answer too many slows all of them
-CALM_SHARE = 0.1  # of the promise: a queue shorter than this has no price
 _FADE = 0.01  # weight of one more request in the usual work
 
 
@@ -61,8 +60,7 @@ class OurGate:
         self._usual_s += max(_FADE, 1.0 / self._seen) * (work_s - self._usual_s)
         if not offer.choice.prefill.trusted:
             return 0.0
-        waits = offer.choice.prefill.wait_s / offer.demand.slo_ttft_s
-        pressure = max(0.0, waits - CALM_SHARE) / (1.0 - CALM_SHARE)
+        pressure = min(1.0, offer.choice.prefill.wait_s / offer.demand.slo_ttft_s)
         return pressure * work_s / max(1e-9, self._usual_s)
 
 
