@@ -19,6 +19,20 @@ class TransferBatch:
     `CANCEL_GRACE_S` and a moment) before it lets the cancellation through.
     """
 
+    __slots__ = (
+        "_cancelled",
+        "_deadline_s",
+        "_errors",
+        "_first_error",
+        "_jobs",
+        "_left",
+        "_loop",
+        "_open",
+        "_stop_job",
+        "_timer",
+        "_waiters",
+    )
+
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -42,7 +56,8 @@ class TransferBatch:
         return len(self._left)
 
     def __await__(self) -> Generator[Any, None, None]:
-        return self._wait().__await__()
+        if self._open or self._first_error is not None:
+            yield from self._wait().__await__()
 
     async def _wait(self) -> None:
         if self._open:

@@ -17,7 +17,7 @@ from moonpool.transfer.slices import plain, shifted
 
 RELEASE_BYTES = 128 << 10
 HOLD_BYTES = 1 << 20
-STEP_BYTES = 1 << 20
+STEP_BYTES = 4 << 20  # of one copy on the event loop, which it stops for half a millisecond
 
 _Move = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _MoveHeld = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)

@@ -232,7 +232,7 @@ class TransferEngine:
         jobs = self._plan(batch, requests, priority, time.monotonic() + deadline_s)
         if len(self._jobs) + len(jobs) > JOBS_MAX:
             raise TransferBusy(f"{len(self._jobs)} slices wait already", retry_after_s=0.1)
-        small = len(jobs) <= INLINE_RANGES and sum(j.slice.payload for j in jobs) <= INLINE_BYTES
+        small = len(jobs) <= INLINE_RANGES and _payload(jobs) <= INLINE_BYTES
         checked = self._checksum if checksum is None else checksum
         batch.begin(jobs)
         self._jobs.update(jobs)
@@ -385,3 +385,9 @@ class TransferEngine:
     def _check_open(self) -> None:
         if self._closed:
             raise RegionClosed("the transfer engine is closed")
+
+
+def _payload(jobs: Sequence[Job]) -> int:
+    if len(jobs) == 1:
+        return jobs[0].slice.payload
+    return sum(job.slice.payload for job in jobs)

@@ -13,8 +13,6 @@ from moonpool.transfer.errors import RegionClosed
 from moonpool.transfer.job import Job
 from moonpool.transfer.slices import Slice
 
-MIB = 1 << 20
-
 
 class Memories:
     """Ours and a peer's, and jobs between them."""
@@ -46,7 +44,7 @@ class Memories:
     [
         [(5, 9, 100)],
         [(0, 0, STEP_BYTES)],
-        [(1, 2, 3 * MIB + 7)],
+        [(1, 2, 3 * STEP_BYTES + 7)],
         [(i * 300, i * 500, 201) for i in range(2000)],
         [(i * 70_000, i * 80_000, 65_000) for i in range(50)],
         [(i * 200_000, i * 210_000, 150_000 + i) for i in range(18)] + [(3_900_000, 0, 1)],
@@ -57,7 +55,7 @@ class Memories:
 def test_every_byte_is_where_it_belongs_and_no_other_has_changed(
     ranges: list[tuple[int, int, int]], op: Op
 ) -> None:
-    memories = Memories(4 * MIB)
+    memories = Memories(4 * STEP_BYTES)
     expected = {"here": memories.here.copy(), "there": memories.there.copy()}
     for here, there, length in ranges:
         mine, theirs = slice(here, here + length), slice(there, there + length)
@@ -70,10 +68,10 @@ def test_every_byte_is_where_it_belongs_and_no_other_has_changed(
     assert np.array_equal(memories.there, expected["there"])
 
 
-def test_steps_rest_at_least_once_a_mib() -> None:
-    memories = Memories(4 * MIB)
+def test_there_is_a_rest_after_every_step() -> None:
+    memories = Memories(4 * STEP_BYTES)
     rests = 0
-    for _ in copy_steps(memories.job([(0, 0, 4 * MIB)]), memories.base, "peer"):
+    for _ in copy_steps(memories.job([(0, 0, 4 * STEP_BYTES)]), memories.base, "peer"):
         rests += 1
         assert not memories.here[rests * STEP_BYTES :].any()
     assert rests == 3
@@ -81,8 +79,8 @@ def test_steps_rest_at_least_once_a_mib() -> None:
 
 
 def test_a_stopped_job_copies_nothing_more_and_says_why() -> None:
-    memories = Memories(4 * MIB)
-    job = memories.job([(0, 0, 4 * MIB)])
+    memories = Memories(4 * STEP_BYTES)
+    job = memories.job([(0, 0, 4 * STEP_BYTES)])
     steps = copy_steps(job, memories.base, "peer")
     next(steps)
     reason: MoonpoolError = RegionClosed("gone")
