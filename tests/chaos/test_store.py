@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -247,8 +248,10 @@ async def test_durability_in_a_bucket_that_fails_slows_and_goes_down_is_never_a_
                 await serving(node)
                 async with hand_on(server.url, "node-1") as hand:
 
+                    fresh = count(1000)  # what was put while the bucket was not open yet is there
+
                     async def takes() -> bool:
-                        durable.update(await hand.put("node-1", [len(durable)], durable=True))
+                        durable.update(await hand.put("node-1", [next(fresh)], durable=True))
                         return bool(durable)
 
                     await until(takes, 20.0)
