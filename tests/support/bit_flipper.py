@@ -1,6 +1,7 @@
 """A tcp wire that flips one bit of what passes, at a chosen byte, a chosen number of times."""
 
 import asyncio
+import socket
 from types import TracebackType
 from typing import Self
 
@@ -26,21 +27,21 @@ class BitFlipper:
         self._ask_at = ask_at
         self._answer_at = answer_at
         self._always = always
-        self._server: asyncio.Server | None = None
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setblocking(False)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._accepted: set[socket.socket] = set()
         self.flipped = 0
         self.passed_bytes = 0
         self.seen = b""  # the end of what passed
 
     @property
     def port(self) -> int:
-        assert self._server is not None
-        port: int = self._server.sockets[0].getsockname()[1]
+        port: int = self._listener.getsockname()[1]
         return port
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        asyncio.get_running_loop().add_reader(self._listener, self._accept)
         return self
 
     async def __aexit__(
@@ -49,38 +50,42 @@ class BitFlipper:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        assert self._server is not None
-        self._server.close()
-        for _ in range(8):  # who was accepted just now gets a task, and can be cancelled
-            await asyncio.sleep(0)
+        asyncio.get_running_loop().remove_reader(self._listener)
+        self._listener.close()
         for task in self._tasks:
             task.cancel()
-        for writer in self._writers:
-            writer.transport.abort()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.sleep(0)  # for what was aborted to be closed
+        for connection in self._accepted:  # of tasks that never began
+            connection.close()
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+    def _accept(self) -> None:
+        """One connection, and its task, in one turn: nothing is ever between the two."""
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        self._accepted.add(connection)
+        task = asyncio.get_running_loop().create_task(self._serve(connection))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, connection: socket.socket) -> None:
+        opened: list[asyncio.StreamWriter] = []
         try:
+            reader, writer = await asyncio.open_connection(sock=connection)
+            opened.append(writer)
             source, sink = await asyncio.open_connection(*self._target)
-            try:
-                await asyncio.gather(
-                    self._pass(reader, sink, self._ask_at),
-                    self._pass(source, writer, self._answer_at),
-                )
-            finally:
-                sink.transport.abort()
+            opened.append(sink)
+            await asyncio.gather(
+                self._pass(reader, sink, self._ask_at),
+                self._pass(source, writer, self._answer_at),
+            )
         except (OSError, asyncio.CancelledError):
             pass  # the target is gone, or the test is over
         finally:
-            writer.transport.abort()
-            self._writers.discard(writer)
+            for each in opened:
+                each.transport.abort()
 
     def _damaged(self, piece: bytes, place: int) -> bytes:
         self.flipped += 1
