@@ -117,9 +117,10 @@ class ConductorCore:
         self.picks.reported(report.id, now_s, waiting)
         self.ledger.delayed(waiting, now_s)
         for answer in report.answers:
-            self.ledger.strike(answer.tag)
+            entry = self.ledger.strike(answer.tag)
             if answer.tokens > 0:
-                self.lengths.learn(answer.tenant, answer.tokens)
+                prompt_tokens = entry.prompt_tokens if entry else 0
+                self.lengths.learn(answer.tenant, answer.tokens, prompt_tokens)
         kind = member.kind
         for prefill in report.compute:
             self.prefill.learn(

@@ -54,14 +54,15 @@ class Ledger:
         self._entries[tag] = entry
         self._by_decode.setdefault(entry.decode, {})[tag] = entry
 
-    def strike(self, tag: int) -> None:
-        """The request is over, or runs elsewhere."""
+    def strike(self, tag: int) -> Entry | None:
+        """The request is over, or runs elsewhere. Returns what was known of it."""
         entry = self._entries.pop(tag, None)
         if entry:
             held = self._by_decode[entry.decode]
             del held[tag]
             if not held:
                 del self._by_decode[entry.decode]
+        return entry
 
     def delayed(self, tags: frozenset[int], now_s: float) -> None:
         """A prefill reports that these still wait or are being computed."""

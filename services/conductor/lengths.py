@@ -1,7 +1,8 @@
 """Lengths of answers, learned from those that ended: how likely is one to be longer than n tokens?
 
 Lengths are counted in bins of a quarter of a doubling, per tenant and over all; old ones fade. A
-tenant with few answers leans on everybody's.
+tenant with few answers leans on everybody's. How long answers are also depends on how long prompts
+are: long documents tend to be asked short questions. That is learned per doubling of the prompt.
 """
 
 import math
@@ -14,6 +15,7 @@ _LEAN = 20.0  # everybody's answers weigh as much as so many of the tenant's own
 _TENANTS_MAX = 1024
 _PRIOR_MEDIAN = 256.0  # until the first answer ended
 _RENEWED_EVERY = 16
+_PROMPT_BINS = 32
 
 
 class AnswerLengths:
@@ -22,10 +24,16 @@ class AnswerLengths:
     def __init__(self) -> None:
         self._all = _Counts()
         self._tenants: OrderedDict[str, _Counts] = OrderedDict()
+        self._by_prompt = [(0.0, 0.0)] * _PROMPT_BINS  # answers, and their tokens
 
-    def learn(self, tenant: str, tokens: int) -> None:
-        """An answer of `tokens` ended."""
+    def learn(self, tenant: str, tokens: int, prompt_tokens: int = 0) -> None:
+        """An answer of `tokens` ended; to a prompt of so many, where that is known."""
         self._all.add(tokens)
+        if prompt_tokens:
+            at = _prompt_bin(prompt_tokens)
+            count, total = self._by_prompt[at]
+            fade = 0.5 if count >= _FADE_AT / 8 else 1.0
+            self._by_prompt[at] = (fade * count + 1.0, fade * total + tokens)
         counts = self._tenants.get(tenant)
         if counts is None:
             if len(self._tenants) >= _TENANTS_MAX:
@@ -47,6 +55,12 @@ class AnswerLengths:
     def mean_tokens(self) -> float:
         """Over everybody's answers."""
         return self._all.mean()
+
+    def relative(self, prompt_tokens: int) -> float:
+        """How long answers to such prompts are, in mean answers; 1.0 until it is known."""
+        count, total = self._by_prompt[_prompt_bin(prompt_tokens)]
+        mean = self._all.mean()
+        return (total + _LEAN * mean) / ((count + _LEAN) * max(1e-9, mean))
 
     def stats(self) -> dict[str, int]:
         return {"answers_seen": self._all.seen, "answer_tenants": len(self._tenants)}
@@ -96,6 +110,10 @@ class _Counts:
             above += (count + 1.0 / _BINS) / whole
             curve.append(min(1.0, above))
         self._curve = curve[::-1]
+
+
+def _prompt_bin(tokens: int) -> int:
+    return min(_PROMPT_BINS - 1, max(0, tokens).bit_length())
 
 
 def _place(tokens: float) -> float:

@@ -1,7 +1,9 @@
 """Early rejection: both pools' loads as they are when the request arrives.
 
-A decode's load is seen one prefill too late, so the pools swing against each other: decodes full,
-nothing admitted, prefills idle, decodes drain, everything admitted.
+The decode pool's load is what its mean decode would promise with this request in the batch now: the
+look that decodes take after the prefill, taken before it. It comes one prefill too soon, so the
+pools swing against each other: decodes full, nothing admitted, prefills idle, decodes drain,
+everything admitted.
 """
 
 from moonpool.messages.errors import ErrorInfo
@@ -10,7 +12,7 @@ from services.conductor.overload.base import Offer, full_refusal
 
 
 class EarlyGate:
-    """Refuses when the mean decode is over its promise now."""
+    """Refuses when the mean decode would be over its promise now."""
 
     def refuse(self, offer: Offer) -> ErrorInfo | None:
         late = late_refusal(offer.demand, offer.choice, offer.know.prefill, offer.now_s)
@@ -20,7 +22,8 @@ class EarlyGate:
         for option in offer.decodes:
             load = option.member.load
             if load:
-                total_s += offer.step_s(option, load.running + 1, load.context_tokens)
+                context = load.context_tokens + offer.demand.prompt_tokens
+                total_s += offer.step_s(option, load.running + 1, context)
                 batch += load.running
         mean_s = total_s / len(offer.decodes)
         if mean_s <= offer.demand.slo_tbt_s or not batch:

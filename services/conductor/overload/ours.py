@@ -4,56 +4,69 @@ Its chance: every request accepted before joins the chosen decode when its own p
 to end, and stays as long as answers of its tenant do. That gives the mean and the spread of the
 batch that this one would join, and so how likely it is to find room within the promise.
 
-Its price: while prompts wait, each second of prefill displaces others. A prompt of the usual size
-costs as much of a completed request as the queue is long, measured by the promise; one ten times
-as long costs ten times that.
+Its price, in completed requests. While prompts wait, each second of prefill displaces others: a
+prompt of the usual size costs as much as the queue is long, measured by the promise; one ten times
+as long costs ten times that. While decodes are nearly full, so does each place in a batch: one
+with twice the context of the usual slows the batch more and costs more. What a usual place costs
+is learned: it rises while offers find decodes too full, and falls while they do not.
 
-A request whose chance is below its price is refused, and so is one that is more likely to break
-the decode's promise than not. Where decodes look again when the KV is there and drop what does not
-fit (the papers' do, ours do not), only the price counts: idle prefills may as well try, so that
-decodes stay full. Under pressure the dearest prompts go first. No threshold is swung around by one
-prefill's delay.
+A request whose chance is below its price is refused; where decodes keep whoever they took, so is
+one that is not nearly sure. Where they look again when the KV is there and drop what does not fit
+(the papers' do, ours do not), a small chance is worth trying when the price is smaller still. Under
+pressure the dearest requests go first, and what is refused is work that was not begun. No threshold
+is swung around by one prefill's delay.
 """
 
 import math
+from dataclasses import dataclass
 
 from moonpool.messages.errors import Blame, ErrorInfo
 from services.conductor.admission import late_refusal
 from services.conductor.overload.base import RETRY_MIN_S, Offer, full_refusal
 
-CHANCE_MIN = 0.5  # where a decode keeps whoever it took, an answer too many slows all of them
+CHANCE_MIN = 0.98  # where a decode keeps whoever it took, one too many slows all of them for long
 _FADE = 0.01  # weight of one more request in the usual work
+_FULL_SHARE = 0.02  # of offers' chances that may be lost to full decodes before places cost more
+_STEP = 0.005  # by which one offer moves what a place costs
+_PLACE_MAX = 4.0
+_ROOMY = 0.65  # of the promise: a decode that fast has places for nothing
+_EASED = 0.98  # what is left of a place's cost after one such offer
+
+
+@dataclass(frozen=True, slots=True)
+class _Prospect:
+    """The chosen decode when the request would join it."""
+
+    chance: float  # that it keeps its promise with this request
+    tbt_s: float  # its time between tokens then
+    sequences: float  # the answers beside this one
+    places: float = 0.0  # what this one takes of the batch, in usual ones; 0: not known
 
 
 class OurGate:
-    """Chance against price. Remembers nothing but how much work requests usually are."""
+    """Chance against price. Remembers how much work requests usually are, and what places cost."""
 
     def __init__(self, second_look: bool = False) -> None:
         """`second_look`: decodes drop what does not fit any more once it is prefilled."""
         self._chance_min = 0.0 if second_look else CHANCE_MIN
         self._usual_s = 0.0
         self._seen = 0
+        self._place = 0.0  # what a usual place in a full decode costs
 
     def refuse(self, offer: Offer) -> ErrorInfo | None:
         late = late_refusal(offer.demand, offer.choice, offer.know.prefill, offer.now_s)
         if late:
             return late
-        price = self._price(offer)
-        chance, tbt_s, sequences = _chance(offer)
-        if chance >= max(self._chance_min, price):
+        prospect = _prospect(offer)
+        work = self._work_price(offer)
+        place = self._place_price(offer, prospect)
+        if prospect.chance >= max(self._chance_min, work + place):
             return None
-        if chance < CHANCE_MIN:
-            return full_refusal(offer, tbt_s, sequences)
-        wait_s = offer.choice.prefill.wait_s
-        return ErrorInfo(
-            "ttft",
-            Blame.CAPACITY,
-            f"{wait_s:.2f} s of prompts wait on {offer.choice.prefill.member.id}, and this one, "
-            f"{offer.choice.prefill.reuse.work_s:.2f} s of work, would displace {price:.1f} others",
-            retry_after_s=max(RETRY_MIN_S, wait_s),
-        )
+        if prospect.tbt_s > offer.demand.slo_tbt_s:
+            return full_refusal(offer, prospect.tbt_s, prospect.sequences)
+        return _dear_refusal(offer, prospect, work, place)
 
-    def _price(self, offer: Offer) -> float:
+    def _work_price(self, offer: Offer) -> float:
         """Requests that its prefill displaces."""
         work_s = offer.choice.prefill.reuse.work_s
         self._seen += 1
@@ -63,10 +76,17 @@ class OurGate:
         pressure = min(1.0, offer.choice.prefill.wait_s / offer.demand.slo_ttft_s)
         return pressure * work_s / max(1e-9, self._usual_s)
 
+    def _place_price(self, offer: Offer, prospect: _Prospect) -> float:
+        """Requests that its place in the batch displaces."""
+        if prospect.tbt_s < _ROOMY * offer.demand.slo_tbt_s:
+            self._place *= _EASED
+            return 0.0
+        moved = self._place + _STEP * (1.0 - prospect.chance - _FULL_SHARE)
+        self._place = min(_PLACE_MAX, max(0.0, moved))
+        return self._place * prospect.places
 
-def _chance(offer: Offer) -> tuple[float, float, float]:
-    """(how likely the decode keeps its promise with this request, its time between tokens then,
-    the answers beside this one), all when the request would join."""
+
+def _prospect(offer: Offer) -> _Prospect:
     decode = offer.choice.decode
     member, load = decode.member, decode.member.load
     assert load is not None, "an option has reported"
@@ -80,15 +100,40 @@ def _chance(offer: Offer) -> tuple[float, float, float]:
     coming = expected.sequences - expected.staying
     sequences = scale * expected.staying + max(1.0, scale) * coming + strangers
     shown = sequences - strangers
-    context = expected.context_tokens * shown / max(1e-9, expected.sequences)
-    context += load.context_tokens if strangers else 0
-    context += offer.demand.prompt_tokens
-    tbt_s = offer.step_s(decode, sequences + 1, context) + decode.delayed_s
+    others = expected.context_tokens * shown / max(1e-9, expected.sequences)
+    others += load.context_tokens if strangers else 0
+    context = others + offer.demand.prompt_tokens
+    step_s = offer.step_s(decode, sequences + 1, context)
+    tbt_s = step_s + decode.delayed_s
     trusted = offer.know.steps.trusted(member.kind, sequences + 1, 0.0)
     if not trusted or sequences < 1:
-        return 1.0, tbt_s, sequences
-    typical = context / (sequences + 1)
-    more_s = offer.step_s(decode, sequences + 2, context + typical) + decode.delayed_s - tbt_s
+        return _Prospect(1.0, tbt_s, sequences)
+    usual = others / sequences
+    more_s = offer.step_s(decode, sequences + 2, context + usual) - step_s
+    takes_s = step_s - offer.step_s(decode, sequences, others)
     spread_s = more_s * math.sqrt(max(1.0, scale) * expected.variance + 0.25)
     room = (offer.demand.slo_tbt_s - tbt_s) / max(1e-9, spread_s)
-    return 0.5 * math.erfc(-room / math.sqrt(2.0)), tbt_s, sequences
+    chance = 0.5 * math.erfc(-room / math.sqrt(2.0))
+    takes = max(0.0, takes_s / max(1e-9, more_s))
+    stays = offer.lengths.relative(offer.demand.prompt_tokens)
+    return _Prospect(chance, tbt_s, sequences, takes * stays)
+
+
+def _dear_refusal(offer: Offer, prospect: _Prospect, work: float, place: float) -> ErrorInfo:
+    """There may be room, but for others it is worth more."""
+    prefill, decode = offer.choice.prefill, offer.choice.decode.member
+    if work >= place:
+        return ErrorInfo(
+            "ttft",
+            Blame.CAPACITY,
+            f"{prefill.wait_s:.2f} s of prompts wait on {prefill.member.id}, and this one, "
+            f"{prefill.reuse.work_s:.2f} s of work, would displace {work:.1f} others",
+            retry_after_s=max(RETRY_MIN_S, prefill.wait_s),
+        )
+    return ErrorInfo(
+        "tbt",
+        Blame.CAPACITY,
+        f"{decode.id} is nearly full, and this prompt of {offer.demand.prompt_tokens} tokens, as "
+        f"slow to decode as {prospect.places:.1f} usual ones, would displace {place:.1f} others",
+        retry_after_s=max(RETRY_MIN_S, offer.choice.ttft_s),
+    )

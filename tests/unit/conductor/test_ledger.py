@@ -56,3 +56,17 @@ def test_lengths_are_learned_per_tenant_and_lent_to_newcomers() -> None:
     falling = [lengths.longer_than("long", n) for n in range(0, 3000, 50)]
     assert falling == sorted(falling, reverse=True)
     assert lengths.mean_tokens() == pytest.approx(460)
+
+
+def test_answers_to_long_prompts_may_be_shorter_and_few_samples_say_little() -> None:
+    lengths = AnswerLengths()
+    assert lengths.relative(100) == 1.0
+    lengths.learn("t", 400, 100)
+    lengths.learn("t", 100, 50_000)
+    assert 0.9 < lengths.relative(50_000) < 1.0 < lengths.relative(100) < 1.1
+    for _ in range(200):
+        lengths.learn("t", 400, 100)
+        lengths.learn("t", 100, 50_000)
+    assert lengths.relative(50_000) < 0.6
+    assert lengths.relative(100) > 1.4
+    assert lengths.relative(4000) == 1.0

@@ -170,7 +170,7 @@ def fig15(bench: Bench) -> Figure:
 
 
 def rejection(bench: Bench) -> Figure:
-    """Requests rejected at twice the trace's speed, by admission mode."""
+    """Requests rejected under overload, by admission mode."""
     prefills, decodes, speed = REJECTION_MESH
     traffic = bench.traffic("conversation")
     columns = [
@@ -182,7 +182,7 @@ def rejection(bench: Bench) -> Figure:
         "swing P",
         "swing D",
     ]
-    figure = Figure("Rejected share at twice the speed", columns)
+    figure = Figure(f"Rejected share at {speed:g} times the speed", columns)
     for name in ("baseline", "early", "predicted", "ours"):
         setups = [
             Setup(prefills, decodes, policy, name, slo_ttft_s=30.0, slo_tbt_s=0.1)
@@ -207,15 +207,15 @@ def rejection(bench: Bench) -> Figure:
         ]
         figure.rows.append(row)
     figure.assumed += [
-        f"The paper's trace is not public: conversation, on {prefills} prefills and {decodes} "
-        "decodes, where both sides are short at twice the speed.",
-        "Limits are 1.0 and t_d is the mean that was seen; neither was published.",
+        f"The paper's trace is not public: conversation at {speed:g} times its speed on {prefills}"
+        f" prefills and {decodes} decodes: both are short. The paper has 8 and 8, at 2.",
+        "Limits are 1.0 and t_d is three mean answers; neither was published.",
         "Promises: 30 s, 100 ms.",
     ]
     return figure
 
 
-REJECTION_MESH = (7, 5, 2.0)
+REJECTION_MESH = (8, 6, 2.3)
 FIGURES: dict[str, Callable[[Bench], Figure]] = {
     "fig5": fig5,
     "fig8": fig8,
