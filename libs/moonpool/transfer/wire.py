@@ -35,6 +35,8 @@ RANGE_BYTES = 16
 class WireOp(IntEnum):
     READ = 1
     WRITE = 2
+    NAME = 16  # this and the next carry a stream's name instead of a key, and are not answered
+    FENCE = 17
 
 
 _OPS = {op.value: op for op in WireOp}

@@ -25,6 +25,7 @@ from moonpool.transfer.transports.nics import (
     own_addresses,
     split_hosts,
 )
+from moonpool.transfer.transports.tcp_fences import Fences, Owners
 from moonpool.transfer.transports.tcp_keeper import Keeper
 from moonpool.transfer.transports.tcp_owner import TcpServer
 from moonpool.transfer.transports.tcp_peer import TcpPath
@@ -41,6 +42,8 @@ class TcpTransport:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._servers: list[TcpServer] = []
+        self._fences = Fences()
+        self._owners = Owners()
         self._nics: list[LocalNic] = [ROUTED]
         self._loads: list[NicLoad] = []
         self._endpoints = around.endpoint_pool()
@@ -65,7 +68,9 @@ class TcpTransport:
         endpoints = []
         for index, host in enumerate(hosts or [""]):
             sock = _listen(host)
-            server = TcpServer(around.name, around.table, around.tally, sock, around.tls)
+            server = TcpServer(
+                around.name, around.table, around.tally, sock, around.tls, self._fences
+            )
             self._servers.append(server)
             address, port = sock.getsockname()[:2]
             seen_as = shown[index] if shown else _shown(str(address))
@@ -120,6 +125,7 @@ class TcpTransport:
                 around.tls,
                 Source(nic.address, interface) if nic.address else None,
                 Keeper(self._endpoints, around.loop),
+                self._owners.left_at(grant.epoch),
             )
         return path
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from moonpool.transfer.base import Op, Priority
 from moonpool.transfer.job import Job
 from moonpool.transfer.transports.nics import Source
+from moonpool.transfer.transports.tcp_fences import LeftBehind
 from moonpool.transfer.transports.tcp_stream import End, Stream
 from moonpool.transfer.vectored import StreamBroken, Vector
 
@@ -45,8 +46,9 @@ class ExpressStream(Stream):
         end: End,
         gone: Callable[["ExpressStream", str], None],
         source: Source | None = None,
+        left: LeftBehind | None = None,
     ) -> None:
-        super().__init__(peer, epoch, address, end, None, source)
+        super().__init__(peer, epoch, address, end, None, source, left)
         self._gone = gone
         self._loop = asyncio.get_running_loop()
         self._unsent: deque[Job] = deque()

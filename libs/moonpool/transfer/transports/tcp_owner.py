@@ -21,6 +21,7 @@ from moonpool.transfer.regions import RegionTable
 from moonpool.transfer.slices import Column, plain
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls, TlsVector
+from moonpool.transfer.transports.tcp_fences import Fences, check_of
 from moonpool.transfer.transports.tcp_seals import Seals
 from moonpool.transfer.vectored import StreamBroken, Vector, receive_into
 from moonpool.transfer.wire import (
@@ -48,9 +49,10 @@ LINGER_S = 1.0  # for a refused peer to read why
 
 
 class _Scratch:
-    """Buffers of one stream, reused for every frame."""
+    """Of one stream: its name, and buffers reused for every frame."""
 
     def __init__(self, vector: Vector) -> None:
+        self.name = b""
         self.head = memoryview(bytearray(FRAME_BYTES))
         self.ranges = np.zeros((RANGES_MAX, 2), np.int64)  # offset, length
         self.ranges_bytes = self.ranges.data.cast("B")
@@ -76,7 +78,11 @@ class TcpServer:
         tally: Tally,
         sock: socket.socket,
         tls: Tls | None = None,
+        fences: Fences | None = None,
     ) -> None:
+        """`fences`: of all servers of one owner, since a stream given up on one is told of on
+        another."""
+        self._fences = Fences() if fences is None else fences
         self._name = name
         self._table = table
         self._tally = tally
@@ -127,9 +133,7 @@ class TcpServer:
             sock = self._safe(sock)
             if self._greet(sock):
                 vectored.set_timeouts(sock, STALL_S, STALL_S)
-                scratch = _Scratch(TlsVector(sock) if isinstance(sock, ssl.SSLSocket) else Vector())
-                while self._one_frame(sock, scratch):
-                    pass
+                self._serve_frames(sock)
         except (OSError, MoonpoolError):
             pass  # the stream ends; its peer learns it from the end of file
         except BadFrame:
@@ -138,6 +142,14 @@ class TcpServer:
             with self._lock:
                 self._streams.pop(sock, None)
             sock.close()
+
+    def _serve_frames(self, sock: socket.socket) -> None:
+        scratch = _Scratch(TlsVector(sock) if isinstance(sock, ssl.SSLSocket) else Vector())
+        try:
+            while self._one_frame(sock, scratch):
+                pass
+        finally:
+            self._fences.leave(scratch.name)
 
     def _safe(self, sock: socket.socket) -> socket.socket:
         """What to speak over: tls, where we do. Raises OSError, BadFrame when it does not come to
@@ -187,6 +199,8 @@ class TcpServer:
             if got < FRAME_BYTES:
                 receive_into(sock, scratch.head[got:])
             frame = unpack_frame(scratch.head)
+            if frame.op in (WireOp.NAME, WireOp.FENCE):
+                return self._obey(sock, scratch, frame)
             if frame.ranges > 1:
                 scratch.ranges[0] = (_signed(frame.offset), _signed(frame.length))
                 rest = slice(RANGE_BYTES, frame.ranges * RANGE_BYTES)
@@ -201,6 +215,21 @@ class TcpServer:
             return False
         offsets, lengths = _columns(scratch, frame)
         return self._move(sock, scratch, frame, offsets, lengths)
+
+    def _obey(self, sock: socket.socket, scratch: _Scratch, frame: Frame) -> bool:
+        """A word about streams. False when this one must end."""
+        name = frame.key
+        plain_word = (frame.sealed, frame.ranges, frame.request, frame.region) == (False, 1, 0, 0)
+        if not plain_word or frame.offset != check_of(name):
+            raise BadFrame("no name of a stream")
+        if frame.op is WireOp.FENCE:
+            fenced = self._fences.fence(name, scratch.name)
+            self._tally.add("tcp.fences" if fenced else "tcp.fences_failed")
+            return fenced
+        if scratch.name or not self._fences.enter(name, lambda: vectored.shut(sock)):
+            return False
+        scratch.name = name
+        return True
 
     def _move(
         self, sock: socket.socket, scratch: _Scratch, frame: Frame, offsets: Column, lengths: Column

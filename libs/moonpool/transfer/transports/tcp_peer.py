@@ -15,6 +15,7 @@ from moonpool.transfer.tls import Tls
 from moonpool.transfer.transports.base import Reporter
 from moonpool.transfer.transports.nics import Source
 from moonpool.transfer.transports.tcp_express import ExpressStream, fits
+from moonpool.transfer.transports.tcp_fences import LeftBehind
 from moonpool.transfer.transports.tcp_keeper import Keeper
 from moonpool.transfer.transports.tcp_stream import ConnectFailed, Stream
 from moonpool.transfer.vectored import StreamBroken
@@ -43,7 +44,9 @@ class TcpPath:
         tls: Tls | None = None,
         source: Source | None = None,
         keeper: Keeper | None = None,
+        left: LeftBehind | None = None,
     ) -> None:
+        self._left = LeftBehind() if left is None else left
         self._peer = peer
         self._epoch = epoch
         self._host = host
@@ -91,7 +94,9 @@ class TcpPath:
 
     def _open_stream(self) -> None:
         address = (self._host, self._port)
-        stream = Stream(self._peer, self._epoch, address, self._end, self._tls, self._source)
+        stream = Stream(
+            self._peer, self._epoch, address, self._end, self._tls, self._source, self._left
+        )
         name = f"moonpool-tcp-{self._peer}-{len(self._streams)}"
         thread = threading.Thread(target=self._run, args=(stream,), name=name, daemon=True)
         self._streams[stream] = thread
@@ -122,7 +127,13 @@ class TcpPath:
     def _connect_express(self) -> None:
         address = (self._host, self._port)
         express = ExpressStream(
-            self._peer, self._epoch, address, self._end_on_loop, self._express_gone, self._source
+            self._peer,
+            self._epoch,
+            address,
+            self._end_on_loop,
+            self._express_gone,
+            self._source,
+            self._left,
         )
         self._connecting = express
         loop = asyncio.get_running_loop()

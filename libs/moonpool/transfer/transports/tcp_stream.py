@@ -23,6 +23,7 @@ from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.slices import plain, shifted
 from moonpool.transfer.tls import Tls, TlsVector, handshake_error
 from moonpool.transfer.transports.nics import Source
+from moonpool.transfer.transports.tcp_fences import LeftBehind, fencing, naming, new_name
 from moonpool.transfer.transports.tcp_seals import Seals
 from moonpool.transfer.vectored import StreamBroken, Vector
 from moonpool.transfer.wire import (
@@ -69,7 +70,14 @@ class Stream:
         end: End,
         tls: Tls | None = None,
         source: Source | None = None,
+        left: LeftBehind | None = None,
     ) -> None:
+        """`left`: shared by all streams to this owner."""
+        self._name = new_name()
+        self._left = LeftBehind() if left is None else left
+        self._told: set[bytes] = set()  # names of `left` that went out here
+        self._fencing: dict[int, list[bytes]] = {}  # those before each frame
+        self._fences = np.zeros(0, np.uint8)
         self._peer = peer
         self._epoch = epoch
         self._address = address
@@ -111,6 +119,11 @@ class Stream:
             raise ConnectFailed(refused(self._peer, "epoch"))
         if status is not Status.OK:
             raise ConnectFailed(PeerLost(f"{where} takes no more streams"))
+        assert self._sock is not None
+        try:
+            self._sock.sendall(naming(self._name))
+        except OSError as error:
+            raise ConnectFailed(PeerLost(f"{where}: {error}")) from error
 
     def _handshake(self) -> tuple[Status, str]:
         found = socket.getaddrinfo(*self._address, type=socket.SOCK_STREAM)
@@ -183,6 +196,8 @@ class Stream:
             self._ranges[1:count, 1] = piece.lengths[1:]
         vector = self._vector
         vector.clear()
+        if self._left:
+            self._add_fences(vector)
         vector.add(self._front_address, FRAME_BYTES)
         if count > 1:
             vector.add(self._ranges_address + RANGE_BYTES, (count - 1) * RANGE_BYTES)
@@ -193,6 +208,15 @@ class Stream:
             _add_memory(vector, job)
             if job.checked:
                 vector.add(self._seals.put(self._memory_seal(job)), SEAL_BYTES)
+
+    def _add_fences(self, vector: Vector) -> None:
+        """What was given up is told of before the frame that `_sent` counts."""
+        names = [name for name in self._left.names() if name not in self._told]
+        if names:
+            self._told.update(names)
+            self._fencing[self._sent] = names
+            self._fences = np.frombuffer(fencing(names), np.uint8)
+            vector.add(int(self._fences.ctypes.data), self._fences.nbytes)
 
     def _expect(self, job: Job, vector: Vector) -> None:
         """Makes its answer what `vector` receives next."""
@@ -265,6 +289,9 @@ class Stream:
         with self._lock:
             job = self._in_flight.popleft()
             self._answered += 1
+        if self._fencing and (names := self._fencing.pop(self._answered, None)) and error is None:
+            self._left.settled(names)
+            self._told.difference_update(names)
         self._end(job, error)
 
     def fail_all(self, reason: str, error: OSError | None = None) -> None:
@@ -272,6 +299,8 @@ class Stream:
         up did so for another job's sake (refused, or revoked), or is gone: then the next connection
         tells, and no job has to pay for this one."""
         self._abandon()
+        if any(job.op is Op.WRITE for job in self._in_flight):
+            self._left.add(self._name)  # before anybody hears that they failed
         hung_up = error is not None and error.errno in HUNG_UP and self._answered > 0
         collateral = (
             hung_up or self._spoiled or any(job.stopped is not None for job in self._in_flight)
