@@ -62,9 +62,14 @@ async def test_other_work_goes_to_a_thread(work: Steps, priority: Priority) -> N
 
 async def test_loop_and_threads_share_what_waits() -> None:
     pool = CopyPool("x", 1, asyncio.get_running_loop())
-    go_on = threading.Event()
-    held_up = Whole(lambda: go_on.wait(5.0) and None)
-    pool.put(held_up, Priority.BACKGROUND)  # keeps the only thread busy
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold_up() -> None:
+        begun.set()
+        go_on.wait(10.0)
+
+    pool.put(Whole(hold_up), Priority.BACKGROUND)  # keeps the only thread busy
+    await until(begun.is_set)
     works = [Steps(2) for _ in range(5)]
     for work in works:
         pool.put(work, Priority.FOREGROUND)
