@@ -25,6 +25,7 @@ from services.conductor.admission import late_refusal
 from services.conductor.overload.base import RETRY_MIN_S, Offer, full_refusal
 
 CHANCE_MIN = 0.98  # where a decode keeps whoever it took, one too many slows all of them for long
+AIM = 0.95  # of the promise, there: contexts grow after the last look
 _FADE = 0.01  # weight of one more request in the usual work
 _FULL_SHARE = 0.02  # of offers' chances that may be lost to full decodes before places cost more
 _STEP = 0.005  # by which one offer moves what a place costs
@@ -37,7 +38,7 @@ _EASED = 0.98  # what is left of a place's cost after one such offer
 class _Prospect:
     """The chosen decode when the request would join it."""
 
-    chance: float  # that it keeps its promise with this request
+    chance: float  # that it is no slower than the limit with this request
     tbt_s: float  # its time between tokens then
     sequences: float  # the answers beside this one
     places: float = 0.0  # what this one takes of the batch, in usual ones; 0: not known
@@ -48,7 +49,7 @@ class OurGate:
 
     def __init__(self, second_look: bool = False) -> None:
         """`second_look`: decodes drop what does not fit any more once it is prefilled."""
-        self._chance_min = 0.0 if second_look else CHANCE_MIN
+        self._chance_min, self._aim = (0.0, 1.0) if second_look else (CHANCE_MIN, AIM)
         self._usual_s = 0.0
         self._seen = 0
         self._place = 0.0  # what a usual place in a full decode costs
@@ -57,7 +58,7 @@ class OurGate:
         late = late_refusal(offer.demand, offer.choice, offer.know.prefill, offer.now_s)
         if late:
             return late
-        prospect = _prospect(offer)
+        prospect = _prospect(offer, self._aim * offer.demand.slo_tbt_s)
         work = self._work_price(offer)
         place = self._place_price(offer, prospect)
         if prospect.chance >= max(self._chance_min, work + place):
@@ -86,7 +87,7 @@ class OurGate:
         return self._place * prospect.places
 
 
-def _prospect(offer: Offer) -> _Prospect:
+def _prospect(offer: Offer, limit_s: float) -> _Prospect:
     decode = offer.choice.decode
     member, load = decode.member, decode.member.load
     assert load is not None, "an option has reported"
@@ -112,7 +113,7 @@ def _prospect(offer: Offer) -> _Prospect:
     more_s = offer.step_s(decode, sequences + 2, context + usual) - step_s
     takes_s = step_s - offer.step_s(decode, sequences, others)
     spread_s = more_s * math.sqrt(max(1.0, scale) * expected.variance + 0.25)
-    room = (offer.demand.slo_tbt_s - tbt_s) / max(1e-9, spread_s)
+    room = (limit_s - tbt_s) / max(1e-9, spread_s)
     chance = 0.5 * math.erfc(-room / math.sqrt(2.0))
     takes = max(0.0, takes_s / max(1e-9, more_s))
     stays = offer.lengths.relative(offer.demand.prompt_tokens)
