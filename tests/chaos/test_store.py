@@ -247,7 +247,6 @@ async def test_durability_in_a_bucket_that_fails_slows_and_goes_down_is_never_a_
             with NodeProcess(server.url, "node-1", **given) as node:
                 await serving(node)
                 async with hand_on(server.url, "node-1") as hand:
-
                     fresh = count(1000)  # what was put while the bucket was not open yet is there
 
                     async def takes() -> bool:
