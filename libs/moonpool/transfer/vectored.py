@@ -81,11 +81,12 @@ class Vector:
         self._address = int(self._table.ctypes.data)
         self._count = 0
         self._first = 0  # ranges before it are done
+        self.moved_bytes = 0  # since it was cleared
         self._header = _Msghdr()
         self._pointer = ctypes.addressof(self._header)
 
     def clear(self) -> None:
-        self._count = self._first = 0
+        self._count = self._first = self.moved_bytes = 0
 
     def add(self, address: int, length: int) -> None:
         _RANGE.pack_into(self._bytes, 16 * self._count, address, length)
@@ -131,6 +132,7 @@ class Vector:
                 if code == errno.EAGAIN and flags & socket.MSG_DONTWAIT:
                     return False
                 raise StreamBroken(code, os.strerror(code))
+            self.moved_bytes += moved
             self._advance(moved)
         return True
 

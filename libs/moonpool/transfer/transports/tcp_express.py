@@ -22,6 +22,8 @@ from moonpool.transfer.vectored import StreamBroken, Vector
 PAYLOAD_MAX = {Op.READ: 1 << 20, Op.WRITE: 256 << 10}  # above, a thread that blocks is faster
 JOBS_MAX = 16  # in flight
 BYTES_MAX = 4 << 20  # in flight
+PAUSE_S = 40e-6  # without a byte in the middle of an answer, before the loop does something else
+HURRY_S = 300e-6  # for one answer, however well its bytes keep coming
 
 
 def fits(job: Job) -> bool:
@@ -120,7 +122,7 @@ class ExpressStream(Stream):
                 if not self._expecting:
                     self._expect(job, self._incoming)
                     self._expecting = True
-                if not self._incoming.try_receive(self._fd):
+                if not self._take():
                     return
                 self._expecting = False
                 self._flying_bytes -= job.slice.payload
@@ -129,6 +131,19 @@ class ExpressStream(Stream):
             if self._expecting:
                 self._cut_short(self._in_flight[0])
             self.break_off(str(error), error)
+
+    def _take(self) -> bool:
+        """Takes what there is of the answer; True when that is all. While its bytes keep coming,
+        another turn of the loop for each handful would take longer than they do."""
+        vector, seen_bytes = self._incoming, 0
+        pause_ends_s = ends_s = time.perf_counter() + HURRY_S
+        while not vector.try_receive(self._fd):
+            now_s = time.perf_counter()
+            if vector.moved_bytes != seen_bytes:
+                seen_bytes, pause_ends_s = vector.moved_bytes, now_s + PAUSE_S
+            if not seen_bytes or now_s >= pause_ends_s or now_s >= ends_s:
+                return False
+        return True
 
     def break_off(self, reason: str, error: OSError | None = None) -> None:
         """The stream is over, and every job in flight ends. Idempotent."""
