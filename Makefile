@@ -12,7 +12,7 @@ help:
 	@echo "make down    stop it from another terminal"
 	@echo "make test    the quick suite"
 	@echo "make check   formatting, lint, types, import contract"
-	@echo "make bench   the benchmarks, on a mesh of their own"
+	@echo "make bench   the benchmarks, beside rivals; about a quarter of an hour"
 	@echo "make setup   only .venv, from the lock files (TORCH=cpu|cuda to choose the build)"
 	@echo "make lock    renew the lock files"
 
@@ -36,6 +36,10 @@ check: setup
 
 bench: setup
 	.venv/bin/python -m bench.e2e --quick $(ARGS)
+	.venv/bin/python -m bench.transfer --quick $(ARGS)
+	.venv/bin/python -m bench.store --quick $(ARGS)
+	.venv/bin/python -m bench.conductor --quick $(ARGS)
+	.venv/bin/python -m bench.overload --quick $(ARGS)
 
 lock:
 	@"$(PYTHON)" scripts/lock.py $(ARGS)
