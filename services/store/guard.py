@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NoReturn
 
 from moonpool.client.placement import rank_nodes
@@ -28,7 +29,7 @@ class Guard:
         self._core = core
         self._peers = peers
         self._clock = clock
-        self._again: list[tuple[float, BlockKey]] = []  # (when, key), in order of time
+        self._again: dict[BlockKey, float] = {}  # when to look once more, in order of time
 
     def changed(self, change: Change) -> None:
         """A member came or went. A leaving one's blocks are looked after at once; of a silent one
@@ -43,8 +44,7 @@ class Guard:
         copies = self._core.copies
         while True:
             await self._clock.sleep(LOOK_S)
-            while self._again and self._again[0][0] <= self._clock.now():
-                copies.again([self._again.pop(0)[1]])
+            copies.again(self._take_due())
             by_tenant: dict[TenantId, list[BlockKey]] = defaultdict(list)
             for key in copies.take_due(BATCH_MAX):
                 by_tenant[self._core.tenant_of(key)].append(key)
@@ -74,7 +74,16 @@ class Guard:
         for (target, wanted), some in to_send.items():
             undone += await self._send(target, tenant, some, wanted)
         at_s = self._clock.now() + RETRY_S
-        self._again += [(at_s, key) for key in dict.fromkeys(undone)]
+        for key in undone:
+            self._again.pop(key, None)  # one entry for a key, in its new place
+            self._again[key] = at_s
+
+    def _take_due(self) -> list[BlockKey]:
+        now_s = self._clock.now()
+        due = list(takewhile(lambda key: self._again[key] <= now_s, self._again))
+        for key in due:
+            del self._again[key]
+        return due
 
     async def _send(
         self, target: str, tenant: TenantId, keys: list[BlockKey], wanted: int
