@@ -25,6 +25,7 @@ from tests.support.until import until
 
 ROUNDS = 3
 DRAM_BYTES, NVME_BYTES = 16 << 20, 512 << 20
+LIFE_BYTES = 100 << 20  # put in a life: nothing is evicted, for a kill cuts off word of that too
 
 pytestmark = pytest.mark.slow
 
@@ -48,11 +49,12 @@ def value_of(name: str) -> bytes:
 
 
 async def keep_writing(store: StoreClient, names: list[str], salt: str) -> None:
-    number = 0
-    while True:
+    number = put_bytes = 0
+    while put_bytes < LIFE_BYTES:
         name = f"{salt}-{number}"
-        number += 1
-        if await store.put(name, value_of(name)):
+        value = value_of(name)
+        number, put_bytes = number + 1, put_bytes + len(value)
+        if await store.put(name, value):
             names.append(name)
             await store.get(name)
 
@@ -61,35 +63,43 @@ async def test_what_was_announced_is_there_after_kill_9(tmp_path: Path) -> None:
     settings = {"dram_bytes": DRAM_BYTES, "nvme_dir": str(tmp_path), "nvme_bytes": NVME_BYTES}
     names: list[str] = []
     choose = random.Random(11)
-    with NatsServer(jetstream=False) as server:
+    async with contextlib.AsyncExitStack() as stack:
+        server = stack.enter_context(NatsServer(jetstream=False))
         bus, told = await NatsBus.connect(server.url), Told()
+        stack.push_async_callback(bus.close)
         await bus.subscribe("mp.kv.events.node-1", told)
         for life in range(ROUNDS):
             with NodeProcess(server.url, "node-1", **settings) as node:
-                await until(lambda node=node: "serving" in node.lines(), 20.0)
+                await until_serving(node)
                 async with StoreClient.connect(server.url, nodes=["node-1"]) as store:
                     await verify(store, names, told.keys)
                     work = asyncio.create_task(keep_writing(store, names, f"life {life}"))
-                    end = time.monotonic() + choose.uniform(0.5, 1.5)
-                    grown = len(told.keys) + 3
-                    await until(
-                        lambda end=end, grown=grown: (
-                            time.monotonic() > end and len(told.keys) > grown
-                        ),
-                        20.0,
-                    )
+                    await grow(told, work, choose.uniform(0.5, 1.5))
                     node.kill()
                     work.cancel()
                     with contextlib.suppress(asyncio.CancelledError, MoonpoolError):
                         await work
         with NodeProcess(server.url, "node-1", **settings) as node:
-            await until(lambda: "serving" in node.lines(), 20.0)
+            await until_serving(node)
             async with StoreClient.connect(server.url, nodes=["node-1"]) as store:
                 await verify(store, names, told.keys)
                 stats = (await store.stats())["node-1"]
                 assert stats.counters["promotions_done"] > 10
                 assert stats.counters.get("promotions_lost", 0) == 0
-        await bus.close()
+
+
+async def until_serving(node: NodeProcess) -> None:
+    await until(lambda: "serving" in node.lines(), 20.0)
+
+
+async def grow(told: Told, work: asyncio.Task[None], time_s: float) -> None:
+    """Until more was announced and the time is over, or a life has written all it may."""
+    end, grown = time.monotonic() + time_s, len(told.keys) + 3
+
+    def is_enough() -> bool:
+        return len(told.keys) > grown and (work.done() or time.monotonic() > end)
+
+    await until(is_enough, 20.0)
 
 
 async def verify(store: StoreClient, names: list[str], durable: set[bytes]) -> None:

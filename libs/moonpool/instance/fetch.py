@@ -16,6 +16,7 @@ from moonpool.instance.errors import CorruptBlocks, FetchFailed
 from moonpool.instance.layers import LayersArrived
 from moonpool.instance.links import Links
 from moonpool.instance.sequence import Sequence
+from moonpool.kv import BlockKey
 from moonpool.messages import MoonpoolError
 from moonpool.messages.plan import PrefixRun
 from moonpool.telemetry import names
@@ -51,6 +52,7 @@ class PrefixFetch:
         self._parts: list[Part] = []
         self._seconds: dict[Part, float] = {}  # spent reading from each owner
         self._stopped = False
+        self._sent_for: dict[BlockKey, str] = {}  # ahead, and the tier they were found in
         self.arrived = LayersArrived()
         self.tokens_by_tier: dict[str, int] = {}
 
@@ -82,11 +84,13 @@ class PrefixFetch:
             for start in range(0, len(keys), KEYS_MAX):
                 part = keys[start : start + KEYS_MAX]
                 try:
-                    await self._links.blocks.calls.promote(
+                    coming = await self._links.blocks.calls.promote(
                         run.owner, self._seq.tenant, part, len(self._seq.keys)
                     )
                 except MoonpoolError:
                     return
+                if coming == len(part):  # else some were up already, and nobody says which
+                    self._sent_for |= dict.fromkeys(part, run.tier)
 
     async def _ask(self, run: PrefixRun, start: int, end: int) -> int:
         keys = self._seq.keys[start:end]
@@ -118,8 +122,8 @@ class PrefixFetch:
         self._parts.append(part)
         if tier in LOWER_TIERS:  # the node read them up before it answered
             self._seconds[part] = self._links.ctx.clock.now() - asked_s
-        for slot in session.slots[:count]:
-            name = slot.tier or run.tier
+        for key, slot in zip(keys[:count], session.slots[:count], strict=True):
+            name = self._sent_for.get(key) or slot.tier or run.tier
             self.tokens_by_tier[name] = self.tokens_by_tier.get(name, 0) + layout.block_tokens
         return count
 
