@@ -7,6 +7,7 @@ import pytest
 
 from services.conductor.overload import GATE_NAMES
 from services.conductor.policies import POLICY_NAMES
+from services.conductor.simulate.serve.floor import floor_ttfts_s
 from services.conductor.simulate.serve.generate import made
 from services.conductor.simulate.serve.machine import Machine, load_machine, machine_names
 from services.conductor.simulate.serve.outcome import Result
@@ -77,6 +78,17 @@ def test_policies_rank_as_the_paper_says_and_ours_is_first() -> None:
         for policy in ("random", "load-balance", "local", "global", "ours")
     }
     assert list(took_s) == sorted(took_s, key=lambda policy: -took_s[policy])
+
+
+@pytest.mark.parametrize("policy", ["global", "ours"])
+def test_no_request_is_below_the_floor_and_idle_meshes_come_close(policy: str) -> None:
+    exact, traffic = replace(MACHINE, noise=0.0), CHAT.first(150)
+    floor_s = floor_ttfts_s(traffic.asks, exact)
+    result = play(Setup(3, 3, policy, admission="none"), traffic, 1.0, exact)
+    assert all(o.ttft_s >= least for o, least in zip(result.outcomes, floor_s, strict=True))
+    result = play(Setup(12, 3, policy, admission="none"), traffic, 0.2, exact)
+    mean_floor_s = sum(floor_s) / len(floor_s)
+    assert mean_floor_s <= number(result, "ttft_mean_s") < 1.05 * mean_floor_s
 
 
 def test_machines_that_come_along_can_be_used() -> None:

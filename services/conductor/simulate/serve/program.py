@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from services.conductor.overload import GATE_NAMES
 from services.conductor.policies import POLICY_NAMES
 from services.conductor.simulate.cache.trace import BadTrace
+from services.conductor.simulate.serve.floor import floor_summary
 from services.conductor.simulate.serve.generate import load_traffic
 from services.conductor.simulate.serve.machine import BadMachine, Machine, load_machine
 from services.conductor.simulate.serve.outcome import Result
@@ -60,12 +61,15 @@ def run(given: argparse.Namespace) -> int:
     except (BadTrace, BadMachine, OSError, ValueError) as error:
         print(f"simulate serve: {error}", file=sys.stderr)
         return 1
+    floor = floor_summary(traffic.asks, machine)
     print(table(results))
+    print(floor_line(floor))
     if given.html:
         given.html.write_text(html_report(results, traffic, machine))
         print(f"the report: {given.html}", file=sys.stderr)
     if given.json:
-        print(json.dumps({"trace": traffic.name, "machine": machine.name, "runs": _rows(results)}))
+        told = {"trace": traffic.name, "machine": machine.name, "floor": floor}
+        print(json.dumps({**told, "runs": _rows(results)}))
     return 0
 
 
@@ -137,6 +141,13 @@ def table(results: list[Result]) -> str:
             f"{s['slo_met_share_of_accepted']:>9.1%}"
         )
     return "\n".join(lines)
+
+
+def floor_line(floor: dict[str, float]) -> str:
+    """The line below the table, under its columns."""
+    mean_s, *shares_s = floor.values()
+    cells = f"{mean_s:>9.2f} s" + "".join(f"{seconds:>8.2f}" for seconds in shares_s)
+    return f"{'floor: nobody waits, nothing is evicted':39}{cells}"
 
 
 def _rows(results: list[Result]) -> list[dict[str, float | int | str]]:
