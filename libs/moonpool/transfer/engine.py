@@ -16,13 +16,10 @@ from moonpool.transfer import memory
 from moonpool.transfer.base import Op, Priority, TransferRequest
 from moonpool.transfer.batch import TransferBatch
 from moonpool.transfer.buffers import BufferPool
-from moonpool.transfer.errors import (
-    BadTransfer,
-    RegionClosed,
-    TransferBusy,
-)
+from moonpool.transfer.errors import BadTransfer, RegionClosed, TransferBusy
 from moonpool.transfer.job import COLLISIONS_MAX, Job, PathFailed
 from moonpool.transfer.latencies import Latencies
+from moonpool.transfer.line_desk import LineDesk
 from moonpool.transfer.mapping import MappedView, mapper_of
 from moonpool.transfer.pages import THREADS_MAX, Progress, prepare
 from moonpool.transfer.path_log import PathLog
@@ -46,6 +43,8 @@ class TransferEngine:
 
     Belongs to the event loop that started it: all methods are called there and nowhere else.
     """
+
+    lines: LineDesk  # for users who speak with owners themselves
 
     def __init__(self, name: str, epoch: str, host_id: str, checksum: bool = False) -> None:
         """Use `start`."""
@@ -110,6 +109,7 @@ class TransferEngine:
             tls=Tls(tls) if tls is not None else None,
         )
         engine._table.topology = around.topology
+        engine.lines = LineDesk(around.table, around.loop, transports, tls)
         try:
             for kind in transports:
                 await engine._add(kind, around)
@@ -377,6 +377,7 @@ class TransferEngine:
             self._stop(job, gone)
         for view in list(self._views):
             view.end(gone)
+        self.lines.close()
         await asyncio.gather(*(t.close() for t in self._transports.values()))
         self._take_reports()
         for region in self._table.regions():

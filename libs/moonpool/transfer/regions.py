@@ -8,6 +8,7 @@ Threads of the tcp transport ask here before they touch memory, so all of it is 
 import asyncio
 import heapq
 import secrets
+import socket
 import threading
 import time
 from collections import Counter
@@ -118,6 +119,7 @@ class RegionTable:
         self.endpoints: list[Endpoint] = []
         self.topology = Topology()
         self.notifiers: list[Notifier] = []  # of transports whose peers do without us
+        self.offer_line: Callable[[socket.socket, bytes], bool] = _no_lines  # from any thread
         self.refused: Counter[str] = Counter()  # by reason
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -313,6 +315,10 @@ class RegionTable:
                 **{f"refusals.{reason}": count for reason, count in dict(self.refused).items()},
                 "transfers_inside": sum(len(r.inside) for r in self._regions.values()),
             }
+
+
+def _no_lines(sock: socket.socket, key: bytes) -> bool:
+    return False
 
 
 def _inside(start: int, end: int, offsets: Column, lengths: Column) -> bool:

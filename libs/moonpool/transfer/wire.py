@@ -37,6 +37,7 @@ class WireOp(IntEnum):
     WRITE = 2
     NAME = 16  # this and the next carry a stream's name instead of a key, and are not answered
     FENCE = 17
+    LINE = 18  # makes the stream a line; `key` is a capability for it (line_desk.py)
 
 
 _OPS = {op.value: op for op in WireOp}
@@ -70,6 +71,11 @@ _TEXTS = {
     "bounds": "does not cover this range",
     "epoch": "was issued by an earlier life of its owner",
 }
+
+
+def check_of(name: bytes) -> int:
+    """Stands in a frame beside a name that it carries, so that noise is not taken for one."""
+    return int.from_bytes(name[:8], "little") >> 1
 
 
 class BadFrame(Exception):

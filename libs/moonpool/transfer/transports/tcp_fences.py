@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
-from moonpool.transfer.wire import KEY_BYTES, Frame, WireOp
+from moonpool.transfer.wire import KEY_BYTES, Frame, WireOp, check_of
 
 FENCED_MAX = 4096  # names that an owner remembers
 LEFT_MAX = 128  # streams given up that an owner has not been told of; the oldest are forgotten
@@ -36,11 +36,6 @@ def fencing(names: list[bytes]) -> bytes:
 
 def _frame(op: WireOp, name: bytes) -> bytes:
     return Frame(op, 1, 0, 0, 1, name, check_of(name), 1).pack()
-
-
-def check_of(name: bytes) -> int:
-    """Stands in the frame beside the name, so that noise is not taken for one."""
-    return int.from_bytes(name[:8], "little") >> 1
 
 
 class LeftBehind:

@@ -21,7 +21,7 @@ from moonpool.transfer.regions import RegionTable
 from moonpool.transfer.slices import Column, plain
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls, TlsVector
-from moonpool.transfer.transports.tcp_fences import Fences, check_of
+from moonpool.transfer.transports.tcp_fences import Fences
 from moonpool.transfer.transports.tcp_seals import Seals
 from moonpool.transfer.vectored import StreamBroken, Vector, receive_into
 from moonpool.transfer.wire import (
@@ -36,6 +36,7 @@ from moonpool.transfer.wire import (
     Frame,
     Status,
     WireOp,
+    check_of,
     pack_hello,
     pack_reply,
     unpack_frame,
@@ -53,6 +54,7 @@ class _Scratch:
 
     def __init__(self, vector: Vector) -> None:
         self.name = b""
+        self.handed = False  # the stream is a line now, and the loop's
         self.head = memoryview(bytearray(FRAME_BYTES))
         self.ranges = np.zeros((RANGES_MAX, 2), np.int64)  # offset, length
         self.ranges_bytes = self.ranges.data.cast("B")
@@ -128,12 +130,13 @@ class TcpServer:
         sock.close()
 
     def _serve(self, sock: socket.socket) -> None:
+        handed = False
         try:
             vectored.tune(sock)
             sock = self._safe(sock)
             if self._greet(sock):
                 vectored.set_timeouts(sock, STALL_S, STALL_S)
-                self._serve_frames(sock)
+                handed = self._serve_frames(sock)
         except (OSError, MoonpoolError):
             pass  # the stream ends; its peer learns it from the end of file
         except BadFrame:
@@ -141,15 +144,18 @@ class TcpServer:
         finally:
             with self._lock:
                 self._streams.pop(sock, None)
-            sock.close()
+            if not handed:
+                sock.close()
 
-    def _serve_frames(self, sock: socket.socket) -> None:
+    def _serve_frames(self, sock: socket.socket) -> bool:
+        """Until it ends; True when it was handed over."""
         scratch = _Scratch(TlsVector(sock) if isinstance(sock, ssl.SSLSocket) else Vector())
         try:
             while self._one_frame(sock, scratch):
                 pass
         finally:
             self._fences.leave(scratch.name)
+        return scratch.handed
 
     def _safe(self, sock: socket.socket) -> socket.socket:
         """What to speak over: tls, where we do. Raises OSError, BadFrame when it does not come to
@@ -199,7 +205,7 @@ class TcpServer:
             if got < FRAME_BYTES:
                 receive_into(sock, scratch.head[got:])
             frame = unpack_frame(scratch.head)
-            if frame.op in (WireOp.NAME, WireOp.FENCE):
+            if frame.op in (WireOp.NAME, WireOp.FENCE, WireOp.LINE):
                 return self._obey(sock, scratch, frame)
             if frame.ranges > 1:
                 scratch.ranges[0] = (_signed(frame.offset), _signed(frame.length))
@@ -222,6 +228,10 @@ class TcpServer:
         plain_word = (frame.sealed, frame.ranges, frame.request, frame.region) == (False, 1, 0, 0)
         if not plain_word or frame.offset != check_of(name):
             raise BadFrame("no name of a stream")
+        if frame.op is WireOp.LINE:
+            is_new = not scratch.name and not isinstance(sock, ssl.SSLSocket)
+            scratch.handed = is_new and self._table.offer_line(sock, name)
+            return False
         if frame.op is WireOp.FENCE:
             fenced = self._fences.fence(name, scratch.name)
             self._tally.add("tcp.fences" if fenced else "tcp.fences_failed")

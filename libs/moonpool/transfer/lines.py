@@ -1,0 +1,284 @@
+"""A line: a connection to an owner over which its user speaks with small messages and the bytes
+that belong to them, one exchange at a time. The transfer library carries it; what is said is its
+user's business.
+
+    [seal u64][magic, version, kind, 0, number u32, body u32, payload u64][body][payload]
+
+Head and body are sealed (xxh3), so that no flipped bit is ever taken for a question; the payload
+proves itself by checksums of its own. Everything here runs on the event loop and never blocks; for
+much at once an owner may have a thread of its own use the socket (`fd`).
+"""
+
+import asyncio
+import errno
+import socket
+import struct
+import time
+from dataclasses import dataclass
+
+from xxhash import xxh3_64_intdigest
+
+from moonpool.transfer import vectored
+from moonpool.transfer.vectored import StreamBroken
+
+MAGIC = b"MPLN"
+VERSION = 1
+BODY_MAX_BYTES = 1 << 20
+PAYLOAD_MAX_BYTES = 2 << 30
+INBOX_BYTES = 8 << 10
+SPIN_S = 150e-6  # for an answer's first byte, while nobody else is on the line
+HURRY_S = 300e-6  # of one turn of the loop, while bytes keep coming
+SEND_PIECE_BYTES = 256 << 10
+_SEAL = struct.Struct("<Q")
+_HEAD = struct.Struct("<4sBBHIIQ")
+HEAD_BYTES = _SEAL.size + _HEAD.size
+_NOW = socket.MSG_DONTWAIT
+_SEND_NOW = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+
+
+@dataclass(slots=True)
+class LineFrame:
+    """What one side said. Its payload is still on the line; `body` is valid until the next one."""
+
+    kind: int
+    number: int
+    body: memoryview
+    payload_bytes: int
+
+
+def pack_line(kind: int, number: int, body: bytes, payload_bytes: int = 0) -> bytes:
+    """Head and body of a frame."""
+    rest = _HEAD.pack(MAGIC, VERSION, kind, 0, number & 0xFFFFFFFF, len(body), payload_bytes) + body
+    return _SEAL.pack(xxh3_64_intdigest(rest)) + rest
+
+
+class Line:
+    """One side of a connection. Every method but `close` raises StreamBroken when it ended, or when
+    the other side sends what none of us sends; close it then."""
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        """`sock` is blocking: whoever must not wait says so with each call."""
+        self.sock = sock
+        self.closed = False
+        self._loop = loop
+        self._waiter: asyncio.Future[None] | None = None
+        self._inbox = bytearray(INBOX_BYTES)
+        self._view = memoryview(self._inbox)
+        self._start = self._end = 0  # what lies in the inbox
+        self._large: tuple[bytes, memoryview, int] | None = None  # a long body: head, room, filled
+        self._fd = sock.fileno()
+        self._reading = False
+
+    @property
+    def fd(self) -> int:
+        return self._fd
+
+    def watch(self) -> None:
+        """The loop looks after it from now on: for whoever asks."""
+        self._loop.add_reader(self._fd, self._on_readable)
+        self._reading = True
+
+    def close(self) -> None:
+        """Nothing of ours touches memory after it. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._reading:
+            self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        self.sock.close()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(StreamBroken(errno.ECANCELED, "the line was closed"))
+
+    # Frames.
+
+    def try_frame(self) -> LineFrame | None:
+        """The next frame, if all of its head and body is there."""
+        while True:
+            frame = self._parse()
+            if frame is not None:
+                return frame
+            if not self._more():
+                return None
+
+    def _more(self) -> bool:
+        """Takes in what has arrived; False when that is nothing."""
+        if self._large is not None:
+            head, room, filled = self._large
+            got = self._receive_now(room[filled:])
+            self._large = (head, room, filled + got)
+            return got > 0
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif self._end == INBOX_BYTES:
+            kept = bytes(self._view[self._start : self._end])
+            self._view[: len(kept)] = kept
+            self._start, self._end = 0, len(kept)
+        got = self._receive_now(self._view[self._end :])
+        self._end += got
+        return got > 0
+
+    def _parse(self) -> LineFrame | None:
+        if self._large is not None:
+            head, room, filled = self._large
+            if filled < len(room):
+                return None
+            self._large = None
+            return self._sealed(head, room)
+        have = self._end - self._start
+        if have < HEAD_BYTES:
+            return None
+        magic, version, _, _, _, body_bytes, payload = _HEAD.unpack_from(
+            self._inbox, self._start + _SEAL.size
+        )
+        if magic != MAGIC or version != VERSION or body_bytes > BODY_MAX_BYTES:
+            raise StreamBroken(errno.EPROTO, "not our magic, version or size")
+        if payload > PAYLOAD_MAX_BYTES:
+            raise StreamBroken(errno.EPROTO, f"a payload of {payload} bytes")
+        body_at = self._start + HEAD_BYTES
+        if have >= HEAD_BYTES + body_bytes:
+            head = bytes(self._view[self._start : body_at])
+            self._start = body_at + body_bytes
+            return self._sealed(head, self._view[body_at : self._start])
+        if HEAD_BYTES + body_bytes > INBOX_BYTES:
+            room = memoryview(bytearray(body_bytes))
+            part = self._end - body_at
+            room[:part] = self._view[body_at : self._end]
+            self._large = (bytes(self._view[self._start : body_at]), room, part)
+            self._start = self._end = 0
+        return None
+
+    def _sealed(self, head: bytes, body: memoryview) -> LineFrame:
+        (seal,) = _SEAL.unpack_from(head)
+        _, _, kind, _, number, _, payload = _HEAD.unpack_from(head, _SEAL.size)
+        if xxh3_64_intdigest(b"".join((head[_SEAL.size :], body))) != seal:
+            raise StreamBroken(errno.EPROTO, "a head was damaged")
+        return LineFrame(kind, number, body, payload)
+
+    async def next_frame(self, timeout_s: float, spin_s: float = SPIN_S) -> LineFrame:
+        """The next frame; looked for without a rest for `spin_s` first. Raises TimeoutError when
+        nothing at all comes for `timeout_s`."""
+        spin_ends_s = time.perf_counter() + spin_s
+        while True:
+            frame = self.try_frame()
+            if frame is not None:
+                return frame
+            if time.perf_counter() >= spin_ends_s:
+                await self._readable(timeout_s)
+
+    # Payload.
+
+    def _receive_now(self, view: memoryview) -> int:
+        """Bytes that were there; 0: none yet."""
+        try:
+            got = self.sock.recv_into(view, 0, _NOW)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise StreamBroken(error.errno, error.strerror) from error
+        if not got:
+            raise StreamBroken(errno.ECONNRESET, "closed by the peer")
+        return got
+
+    def take_now(self, view: memoryview) -> int:
+        """Fills the beginning of `view` with payload that is there; how much that was."""
+        waiting = self._end - self._start
+        if waiting:
+            part = min(waiting, len(view))
+            view[:part] = self._view[self._start : self._start + part]
+            self._start += part
+            return part
+        return self._receive_now(view)
+
+    async def take_some(self, view: memoryview, timeout_s: float, turn_ends_s: float) -> int:
+        """As `take_now`, at least one byte. Raises TimeoutError after `timeout_s` without any."""
+        while True:
+            got = self.take_now(view)
+            if got:
+                return got
+            if time.perf_counter() >= turn_ends_s:
+                await self._readable(timeout_s)
+
+    async def take(self, view: memoryview, timeout_s: float) -> None:
+        """Fills all of `view`."""
+        turn_ends_s = time.perf_counter() + HURRY_S
+        while view:
+            view = view[await self.take_some(view, timeout_s, turn_ends_s) :]
+
+    # Sending.
+
+    def send_now(self, views: list[bytes | memoryview]) -> int:
+        """Bytes that the kernel took."""
+        try:
+            return self.sock.sendmsg(views, (), _SEND_NOW)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise StreamBroken(error.errno, error.strerror) from error
+
+    async def send(self, view: bytes | memoryview, timeout_s: float) -> None:
+        """All of it. Raises TimeoutError after `timeout_s` without progress."""
+        sent = self.send_now([view])
+        if sent == len(view):
+            return
+        left = memoryview(view)[sent:]
+        turn_ends_s = time.perf_counter() + HURRY_S
+        while left:
+            sent = self.send_now([left[:SEND_PIECE_BYTES]])
+            left = left[sent:]
+            if not sent and time.perf_counter() >= turn_ends_s:
+                await self._writable(timeout_s)
+                turn_ends_s = time.perf_counter() + HURRY_S
+
+    # The loop.
+
+    def _on_readable(self) -> None:
+        if self._waiter is not None:
+            if not self._waiter.done():
+                self._waiter.set_result(None)
+            return
+        try:
+            if self.sock.recv(1, socket.MSG_PEEK | _NOW):
+                self.close()  # nobody asked
+                return
+        except BlockingIOError:
+            return  # somebody has taken it meanwhile
+        except OSError:
+            pass
+        self.close()
+
+    async def _readable(self, timeout_s: float) -> None:
+        await self._wait(timeout_s)
+
+    async def _writable(self, timeout_s: float) -> None:
+        self._loop.add_writer(self._fd, self._on_writable)
+        try:
+            await self._wait(timeout_s)
+        finally:
+            if not self.closed:
+                self._loop.remove_writer(self._fd)
+
+    def _on_writable(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _wait(self, timeout_s: float) -> None:
+        if self.closed:
+            raise StreamBroken(errno.ECANCELED, "the line was closed")
+        waiter = self._waiter = self._loop.create_future()
+        timer = self._loop.call_later(timeout_s, _give_up, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+
+def _give_up(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_exception(TimeoutError("nothing moves on the line"))
+
+
+def shut(line: Line) -> None:
+    """Ends the connection under a thread that uses it."""
+    vectored.shut(line.sock)
