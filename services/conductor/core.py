@@ -121,6 +121,8 @@ class ConductorCore:
             if answer.tokens > 0:
                 prompt_tokens = entry.prompt_tokens if entry else 0
                 self.lengths.learn(answer.tenant, answer.tokens, prompt_tokens)
+        if report.answers and self.lengths.is_stale:
+            self.lengths.still_running(self.ledger.ages(now_s, self._token_s))
         kind = member.kind
         for prefill in report.compute:
             self.prefill.learn(
@@ -147,6 +149,14 @@ class ConductorCore:
                 now_s,
             )
         return change
+
+    def _token_s(self, decode: str) -> float:
+        """Seconds per token of its batch as reported; 0: it has not."""
+        member = self.fleet.get(decode)
+        if member is None or member.load is None:
+            return 0.0
+        load = member.load
+        return self.steps.seconds(member.kind, decode, load.running, load.context_tokens)
 
     def tick(self, now_s: float) -> list[Change]:
         """Time passed: who fell silent, which picks and sends are void. Call a few times a

@@ -4,7 +4,7 @@ It says what load reports cannot: who will join a decode's batch when, and who w
 then. Reports of ended answers strike entries out; whatever is never heard of fades by its length.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from moonpool.messages.ids import RequestId
@@ -70,6 +70,18 @@ class Ledger:
             entry = self._entries.get(tag)
             if entry and entry.first_s < now_s:
                 entry.first_s = now_s
+
+    def ages(self, now_s: float, token_s_of: Callable[[str], float]) -> Iterator[tuple[str, float]]:
+        """(tenant, tokens so far) of answers that run. `token_s_of` a decode: seconds per token;
+        0: not known. One that must have ended unheard is left out."""
+        for decode, held in self._by_decode.items():
+            token_s = token_s_of(decode)
+            if token_s <= 0:
+                continue
+            for entry in held.values():
+                tokens = (now_s - entry.first_s) / token_s
+                if 0 < tokens < entry.max_tokens:
+                    yield entry.tenant, tokens
 
     def forget(self, decode: str) -> None:
         """The decode left."""

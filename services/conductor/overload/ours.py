@@ -25,7 +25,8 @@ from services.conductor.admission import late_refusal
 from services.conductor.overload.base import RETRY_MIN_S, Offer, full_refusal
 
 CHANCE_MIN = 0.98  # where a decode keeps whoever it took, one too many slows all of them for long
-AIM = 0.95  # of the promise, there: contexts grow after the last look
+AIM = 0.97  # of the promise, there: contexts grow after the last look
+AIM_LOOKED = 0.98  # where decodes look again: less grows after it
 _FADE = 0.01  # weight of one more request in the usual work
 _FULL_SHARE = 0.02  # of offers' chances that may be lost to full decodes before places cost more
 _STEP = 0.005  # by which one offer moves what a place costs
@@ -49,7 +50,7 @@ class OurGate:
 
     def __init__(self, second_look: bool = False) -> None:
         """`second_look`: decodes drop what does not fit any more once it is prefilled."""
-        self._chance_min, self._aim = (0.0, 1.0) if second_look else (CHANCE_MIN, AIM)
+        self._chance_min, self._aim = (0.0, AIM_LOOKED) if second_look else (CHANCE_MIN, AIM)
         self._usual_s = 0.0
         self._seen = 0
         self._place = 0.0  # what a usual place in a full decode costs

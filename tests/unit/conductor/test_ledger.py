@@ -12,6 +12,7 @@ def make_lengths(tokens: int = 100, count: int = 400) -> AnswerLengths:
     lengths = AnswerLengths()
     for index in range(count):
         lengths.learn("t", tokens // 2 + index * tokens // count)
+    lengths.still_running([])
     return lengths
 
 
@@ -50,12 +51,38 @@ def test_lengths_are_learned_per_tenant_and_lent_to_newcomers() -> None:
     for _ in range(300):
         lengths.learn("short", 20)
         lengths.learn("long", 900)
+    lengths.still_running([])
     assert lengths.longer_than("short", 100) < 0.1
     assert lengths.longer_than("long", 100) > 0.9
     assert lengths.longer_than("new", 100) == pytest.approx(0.5, abs=0.1)
     falling = [lengths.longer_than("long", n) for n in range(0, 3000, 50)]
     assert falling == sorted(falling, reverse=True)
     assert lengths.mean_tokens() == pytest.approx(460)
+
+
+def test_answers_that_still_run_say_that_answers_are_long() -> None:
+    """Answers of 30 tokens ended first, as they do; most of those that began with them go on."""
+    lengths = AnswerLengths()
+    for _ in range(10):
+        lengths.learn("t", 30)
+    assert lengths.is_stale
+    lengths.still_running([])
+    alone = lengths.longer_than("t", 60)
+    lengths.still_running([("t", 100.0 + n) for n in range(90)])
+    assert not lengths.is_stale
+    assert alone < 0.3 < 0.8 < lengths.longer_than("t", 60)
+    assert lengths.longer_than("t", 2000) < 0.1, "beyond what was seen as before anything was"
+    falling = [lengths.longer_than("t", n) for n in range(0, 6000, 50)]
+    assert falling == sorted(falling, reverse=True)
+    assert min(falling) > 0.0
+
+
+def test_ages_of_answers_leave_out_who_waits_and_who_must_have_ended() -> None:
+    ledger = Ledger()
+    for name, first_s in (("waits", 5.0), ("runs", -3.0), ("over", -500.0)):
+        ledger.add(RequestId(name), make_entry(first_s))
+    assert dict(ledger.ages(0.0, lambda decode: 0.1)) == {"t": pytest.approx(30.0)}
+    assert not list(ledger.ages(0.0, lambda decode: 0.0)), "of a decode that never reported"
 
 
 def test_answers_to_long_prompts_may_be_shorter_and_few_samples_say_little() -> None:

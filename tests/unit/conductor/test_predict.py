@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from services.conductor.bandwidth import TransferPredictor
-from services.conductor.predict import Predictor, prefill_predictor
+from services.conductor.predict import Predictor, prefill_predictor, step_predictor
 from services.conductor.topology import Distance
 
 KIND = "prefill:ff"
@@ -63,6 +63,20 @@ def test_one_freak_sample_does_not_turn_it_over() -> None:
     predictor.learn(KIND, "a", 4000, 0, real_seconds(4000, 0) * 100, 99.0)
     predictor.learn(KIND, "a", 4000, 0, 1e-9, 99.0)
     assert predictor.seconds(KIND, "a", 4000, 0) == pytest.approx(before, rel=0.6)
+
+
+def test_sizes_that_always_grow_together_do_not_drift_apart() -> None:
+    """A batch grows and its context with it, for hours: the samples say nothing of either alone."""
+    rng, steps = random.Random(3), step_predictor()
+    for i in range(3000):
+        sequences = 5 + i % 40
+        context = sequences * 8000 * rng.uniform(0.95, 1.05)
+        real = 0.0255 + 1.5e-3 * sequences + 4.2e-8 * context
+        if i > 30:
+            predicted = steps.seconds(KIND, "d", sequences, context)
+            assert predicted == pytest.approx(real, rel=0.12)
+        steps.learn(KIND, "d", sequences, context, real * rng.gauss(1.0, 0.03), float(i))
+    assert steps.ratio(KIND, "d") == pytest.approx(1.0, abs=0.1), "the fit says it, not the ratio"
 
 
 def test_a_slower_machine_of_a_kind_is_told_apart() -> None:
