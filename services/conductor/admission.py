@@ -83,24 +83,37 @@ def outlook_refusal(demand: Demand, outlook: Outlook) -> ErrorInfo:
 
 
 def late_refusal(
-    demand: Demand, choice: Choice, prefill: Predictor, now_s: float
+    demand: Demand,
+    choice: Choice,
+    prefill: Predictor,
+    now_s: float,
+    allowed: float = 1.0,
+    is_tried: bool = False,
 ) -> ErrorInfo | None:
-    """Whether even the best choice would miss the promise of a first token."""
-    late_s = choice.ttft_s - demand.slo_ttft_s
-    if late_s <= 0 or not choice.prefill.trusted:
-        return None
+    """Whether even the best choice would miss the promise of a first token, which is to hold when
+    it comes after `allowed` times the prediction. `is_tried`: the instance has a prompt already of
+    which nobody knows how long it takes, so until it is done guesses count as well."""
     member, waits_s = choice.prefill.member, choice.prefill.wait_s
     idle = waits_s < _IDLE_S
-    if idle and now_s - prefill.last_sample_s(member.id) > _PROBE_AFTER_S:
+    allowed = 1.0 if idle else allowed  # there it displaces nobody, so it gets its chance
+    late_s = allowed * choice.ttft_s - demand.slo_ttft_s
+    if late_s <= 0 or not (choice.prefill.trusted or is_tried):
         return None
-    helps = late_s <= waits_s  # the queue drains by a second each second; the work does not
+    unheard_s = now_s - prefill.last_sample_s(member.id)
+    if idle and not is_tried and unheard_s > _PROBE_AFTER_S:
+        return None
+    over_s = choice.ttft_s - demand.slo_ttft_s / allowed
+    # The queue drains by a second each second; the work does not, but a guess may be wrong.
+    is_guess = not choice.prefill.trusted
+    helps = is_guess or choice.ttft_s - waits_s <= demand.slo_ttft_s
     hint = "" if helps else ", which no waiting mends"
+    spread = f" to {allowed * choice.ttft_s:.2f} s" if allowed > 1.0 else ""
     return ErrorInfo(
         "ttft",
         Blame.CAPACITY,
-        f"the first token would take {choice.ttft_s:.2f} s on {member.id} (promise: "
+        f"the first token would take {choice.ttft_s:.2f}{spread or ' s'} on {member.id} (promise: "
         f"{demand.slo_ttft_s:g} s, queue: {waits_s:.2f} s){hint}",
-        retry_after_s=late_s if helps else 0.0,
+        retry_after_s=max(RETRY_AWAY_S * is_guess, min(over_s, waits_s)) if helps else 0.0,
     )
 
 

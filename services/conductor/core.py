@@ -5,8 +5,6 @@ No I/O, no clock, no randomness: the shell and the simulator drive this very cla
 
 from dataclasses import dataclass, replace
 
-from msgspec import structs
-
 from moonpool.kv import KEY_BYTES
 from moonpool.messages.errors import CallerError, ErrorInfo
 from moonpool.messages.events import KvEvents
@@ -14,20 +12,22 @@ from moonpool.messages.ids import InstanceId, NodeId, OwnerId
 from moonpool.messages.load import LoadReport, request_tag
 from moonpool.messages.plan import Plan, PlanReply, PlanRequest
 from moonpool.messages.registry import Goodbye, Heartbeat, HelloReply, Registration
-from moonpool.messages.status import ConductorStatus, MemberStatus, PredictorStatus
+from moonpool.messages.status import ConductorStatus, PredictorStatus
 from services.conductor import admission
 from services.conductor.backlog import Backlogs
 from services.conductor.bandwidth import TransferPredictor
 from services.conductor.demand import Demand
 from services.conductor.fleet import INSTANCE_ROLES, OWNER_ROLES, Change, Fleet, Member
-from services.conductor.holdings import Holdings, StreamState
+from services.conductor.holdings import Holdings
 from services.conductor.ledger import Entry, Ledger
 from services.conductor.lengths import AnswerLengths
+from services.conductor.member_status import member_status
 from services.conductor.overload import Offer, make_gate
 from services.conductor.picks import Pick, Picks
 from services.conductor.placement import choose_store
 from services.conductor.policies import make_policy
 from services.conductor.predict import prefill_predictor, step_predictor
+from services.conductor.punctual import Punctuality
 from services.conductor.reuse import runs_of
 from services.conductor.schedule import Choice, Knowledge, Outlook, Scheduler
 from services.conductor.senders import Senders
@@ -64,6 +64,7 @@ class ConductorCore:
         self.backlogs = Backlogs()
         self.ledger = Ledger()
         self.lengths = AnswerLengths()
+        self.punctual = Punctuality()
         self._gate = make_gate(policy.admission, policy.second_look)
         self._knowledge = Knowledge(
             self.fleet,
@@ -116,6 +117,7 @@ class ConductorCore:
         waiting = frozenset(prompt.tag for prompt in report.prompts)
         self.picks.reported(report.id, now_s, waiting)
         self.ledger.delayed(waiting, now_s)
+        self.punctual.reported(report, now_s)
         for answer in report.answers:
             entry = self.ledger.strike(answer.tag)
             if answer.tokens > 0:
@@ -167,6 +169,7 @@ class ConductorCore:
         self.picks.expire(now_s)
         self.senders.expire(now_s)
         self.ledger.expire(now_s)
+        self.punctual.expire(now_s)
         return changes
 
     def _note(self, change: Change | None) -> Change | None:
@@ -176,6 +179,7 @@ class ConductorCore:
         if change.kind in ("joined", "restarted"):
             self.holdings.begin_life(owner, change.member.epoch)
             self.picks.forget(change.id)
+            self.punctual.forget(change.id)
         elif change.kind in ("suspect", "alive"):
             self.holdings.set_usable(owner, change.kind == "alive")
         elif change.kind == "left":
@@ -185,6 +189,7 @@ class ConductorCore:
             self.senders.forget(change.id)
             self.backlogs.forget(change.id)
             self.ledger.forget(change.id)
+            self.punctual.forget(change.id)
             self.prefill.forget(change.id.__eq__)
             self.steps.forget(change.id.__eq__)
             self.transfers.forget(change.id)
@@ -215,6 +220,7 @@ class ConductorCore:
             return _refused(admission.model_refusal(request.model, namesakes))
         if request.exclude and not request.probe:
             self.picks.withdraw(request.request, request.exclude)
+            self.punctual.withdraw(request.request, request.exclude)
             self.ledger.strike(request_tag(request.request))
         serving = [m for m in members if m.can_serve() and m.id not in request.exclude]
         if not serving:
@@ -251,7 +257,14 @@ class ConductorCore:
         if view.choice is None:
             return admission.outlook_refusal(demand, view)
         offer = Offer(
-            demand, view.choice, view.decodes, self._knowledge, self.ledger, self.lengths, now_s
+            demand,
+            view.choice,
+            view.decodes,
+            self._knowledge,
+            self.ledger,
+            self.lengths,
+            self.punctual,
+            now_s,
         )
         return self._gate.refuse(offer) or view.choice
 
@@ -278,6 +291,14 @@ class ConductorCore:
             self.picks.add(prefill.id, Pick(request.request, now_s, reuse.work_s, due_s))
         self.picks.add(decode.id, placed)
         first_s = now_s + choice.ttft_s
+        self.punctual.planned(
+            request.request,
+            prefill.id,
+            now_s,
+            choice.ttft_s,
+            demand.slo_ttft_s,
+            is_try=not choice.prefill.trusted,
+        )
         self.ledger.add(
             request.request,
             Entry(request.tenant, decode.id, first_s, demand.prompt_tokens, request.max_tokens),
@@ -311,6 +332,7 @@ class ConductorCore:
             (self.prefill.name, self.prefill.errors),
             (self.steps.name, self.steps.errors),
             ("transfer", self.transfers.errors),
+            ("ttft", self.punctual.errors),
         )
         return [
             PredictorStatus(name, track.samples, track.quantile(0.5), track.quantile(0.9))
@@ -323,28 +345,13 @@ class ConductorCore:
             id=id,
             uptime_s=uptime_s,
             members=[
-                self._member_status(member, now_s)
+                member_status(member, self.holdings, now_s)
                 for member in sorted(self.fleet, key=lambda m: (m.role, m.id))
             ],
             predictors=self.predictors(),
             keys=len(self.holdings.index),
             blocks=self.holdings.index.blocks_by_tier(),
             counters=self.stats(),
-        )
-
-    def _member_status(self, member: Member, now_s: float) -> MemberStatus:
-        owner, load = OwnerId(member.id), member.load
-        if load:
-            load = structs.replace(load, compute=[], transfers=[], steps=[])
-        return MemberStatus(
-            registration=member.registration,
-            state=member.state,
-            health=member.health.value,
-            heard_ago_s=max(0.0, now_s - member.heard_s),
-            mismatch=member.mismatch,
-            load=load,
-            blocks=self.holdings.blocks(owner),
-            following=self.holdings.state(owner) is StreamState.FOLLOWING,
         )
 
     def stats(self) -> dict[str, int]:
@@ -355,6 +362,7 @@ class ConductorCore:
             **self.senders.stats(),
             **self.ledger.stats(),
             **self.lengths.stats(),
+            **self.punctual.stats(),
             "plans": self.plans,
             "holes_found": self.holes_found,
             **{f"refused_{code}": count for code, count in sorted(self.refusals.items())},
@@ -366,6 +374,7 @@ class ConductorCore:
         self.holdings.check()
         for part in (self.prefill, self.steps, self.transfers, self.picks, self.ledger):
             part.check()
+        self.punctual.check()
         for member in self.fleet:
             if member.role in OWNER_ROLES:
                 assert self.holdings.state(OwnerId(member.id)), f"{member.id} has a stream"

@@ -13,6 +13,7 @@ class Gauges:
         self._index = metrics.gauges(names.INDEX_BLOCKS)
         self._members = metrics.gauges(names.MEMBERS)
         self._errors = metrics.gauges(names.PREDICTION_ERROR)
+        self._allowed = metrics.gauge(names.TTFT_ALLOWANCE)
         self._tiers_shown: set[str] = set()
         self._members_shown: set[tuple[str, str]] = set()
 
@@ -29,3 +30,4 @@ class Gauges:
         for predictor in core.predictors():
             self._errors.labels(predictor.name, "0.5").set(predictor.error_p50)
             self._errors.labels(predictor.name, "0.9").set(predictor.error_p90)
+        self._allowed.set(core.punctual.allowed)

@@ -71,6 +71,11 @@ class Ledger:
             if entry and entry.first_s < now_s:
                 entry.first_s = now_s
 
+    def joining_after(self, decode: str, at_s: float) -> list[float]:
+        """When those are to join its batch that do so later, in order."""
+        held = self._by_decode.get(decode, {}).values()
+        return sorted(entry.first_s for entry in held if entry.first_s > at_s)
+
     def ages(self, now_s: float, token_s_of: Callable[[str], float]) -> Iterator[tuple[str, float]]:
         """(tenant, tokens so far) of answers that run. `token_s_of` a decode: seconds per token;
         0: not known. One that must have ended unheard is left out."""

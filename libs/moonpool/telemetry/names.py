@@ -215,6 +215,10 @@ PREDICTION_ERROR = GaugeSpec(
     "|predicted - actual| / actual of the last predictions, by model and quantile.",
     ("model", "quantile"),
 )
+TTFT_ALLOWANCE = GaugeSpec(
+    "moonpool_ttft_allowance_ratio",
+    "Times the predicted time to first token that admission allows for: what nine of ten kept.",
+)
 TTFT_ERROR = GaugeSpec(
     "moonpool_ttft_error_ratio",
     "|predicted - actual| / actual time to first token of the last requests, by quantile.",

@@ -12,6 +12,7 @@ from services.conductor.knowledge import Knowledge
 from services.conductor.ledger import Ledger
 from services.conductor.lengths import AnswerLengths
 from services.conductor.policies import Choice
+from services.conductor.punctual import Punctuality
 
 ANSWER_TOKENS = 128  # taken as what is left of an answer when a place must come free
 RETRY_MIN_S = 0.5
@@ -27,6 +28,7 @@ class Offer:
     know: Knowledge
     ledger: Ledger
     lengths: AnswerLengths
+    punctual: Punctuality
     now_s: float
 
     @property

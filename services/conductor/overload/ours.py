@@ -32,6 +32,7 @@ _FULL_SHARE = 0.02  # of offers' chances that may be lost to full decodes before
 _STEP = 0.005  # by which one offer moves what a place costs
 _PLACE_MAX = 4.0
 _ROOMY = 0.65  # of the promise: a decode that fast has places for nothing
+_LOOKS = 3  # at who joins later: at the first, the last, and between
 _EASED = 0.98  # what is left of a place's cost after one such offer
 
 
@@ -56,7 +57,15 @@ class OurGate:
         self._place = 0.0  # what a usual place in a full decode costs
 
     def refuse(self, offer: Offer) -> ErrorInfo | None:
-        late = late_refusal(offer.demand, offer.choice, offer.know.prefill, offer.now_s)
+        prefill_id = offer.choice.prefill.member.id
+        late = late_refusal(
+            offer.demand,
+            offer.choice,
+            offer.know.prefill,
+            offer.now_s,
+            offer.punctual.allowed,
+            is_tried=offer.punctual.tries(prefill_id) > 0,
+        )
         if late:
             return late
         prospect = _prospect(offer, self._aim * offer.demand.slo_tbt_s)
@@ -89,11 +98,21 @@ class OurGate:
 
 
 def _prospect(offer: Offer, limit_s: float) -> _Prospect:
+    """The worst of: when it joins, and when those join who were accepted before and come later.
+    They were promised a place among those known then, and this one would be there too."""
+    first_s = offer.first_s
+    later = offer.ledger.joining_after(offer.choice.decode.member.id, first_s)
+    picked = {later[(len(later) - 1) * part // _LOOKS] for part in range(_LOOKS + 1) if later}
+    prospects = [_prospect_at(offer, limit_s, at_s) for at_s in (first_s, *sorted(picked))]
+    return min(prospects, key=lambda prospect: prospect.chance)
+
+
+def _prospect_at(offer: Offer, limit_s: float, at_s: float) -> _Prospect:
     decode = offer.choice.decode
     member, load = decode.member, decode.member.load
     assert load is not None, "an option has reported"
     expected = offer.ledger.expected(
-        member.id, offer.first_s, offer.now_s, max(1e-6, decode.tbt_s), offer.lengths
+        member.id, at_s, offer.now_s, max(1e-6, decode.tbt_s), offer.lengths
     )
     # Who is in the batch now is known from its report: those of other conductors leave like ours,
     # and ours that ended unheard of count no more. Others' on their way are taken to be alike too.
@@ -107,8 +126,7 @@ def _prospect(offer: Offer, limit_s: float) -> _Prospect:
     context = others + offer.demand.prompt_tokens
     step_s = offer.step_s(decode, sequences + 1, context)
     tbt_s = step_s + decode.delayed_s
-    trusted = offer.know.steps.trusted(member.kind, sequences + 1, 0.0)
-    if not trusted or sequences < 1:
+    if sequences < 1:
         return _Prospect(1.0, tbt_s, sequences)
     usual = others / sequences
     more_s = offer.step_s(decode, sequences + 2, context + usual) - step_s

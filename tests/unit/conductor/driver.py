@@ -11,6 +11,7 @@ lost ID TIER CHAIN START..END                                    a block event t
 snapshot ID CHAIN START..END [TIER]                              the snapshot an owner answers
 silence|speaks|dies|leaves|restarts ID                           what becomes of members
 wait SECONDS                                                     others go on with heartbeats
+punctual ID COUNT ratio=R              first tokens that came after R times what was predicted
 plan REQUEST CHAIN TOKENS [exclude=ID,..] [ttft=S] [tbt=S] [model=NAME]
                                   [priority=high|normal|low]
 wanting / members
@@ -238,6 +239,14 @@ class Scenario:
             self.mesh.learn_step(words[0], float(options["base"]))
         else:
             self.mesh.learn_link(words[0], words[1], words[2], float(options["rate"]))
+
+    def do_punctual(self, id: str, count: str, ratio: str = "1") -> None:
+        """Plans of a second each, one by one, and a report after `ratio` seconds."""
+        punctual = self.mesh.core.punctual
+        for number in range(int(count)):
+            at_s = self.mesh.now_s - float(ratio)
+            punctual.planned(RequestId(f"{id}{number}"), id, at_s, 1.0, 1.0, is_try=False)
+            self.mesh.report(id, queued_requests=0, queued_tokens=0)
 
     def do_holds(self, id: str, tier: str, chain: str, blocks: str) -> None:
         self.mesh.tell(id, tier, stored=chain_keys(chain, *_range(blocks)))

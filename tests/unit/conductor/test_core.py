@@ -102,7 +102,12 @@ def test_status_tells_of_every_member() -> None:
     assert status.members[1].following
     assert status.members[1].load is not None
     assert status.blocks == {"hbm": 10}
-    assert {predictor.name for predictor in status.predictors} == {"prefill", "step", "transfer"}
+    assert {predictor.name for predictor in status.predictors} == {
+        "prefill",
+        "step",
+        "transfer",
+        "ttft",
+    }
     assert status.counters["members"] == 2
 
 
