@@ -55,7 +55,9 @@ def adapter(name: str) -> str:
     return "rxe0" if name == "near" else "rxe1"
 
 
-async def start_engine(name: str, wiring: str, folder: Path) -> TransferEngine:
+async def start_engine(
+    name: str, wiring: str, folder: Path, *, look_out: bool = True
+) -> TransferEngine:
     return await TransferEngine.start(
         name,
         host_id="here",
@@ -64,6 +66,7 @@ async def start_engine(name: str, wiring: str, folder: Path) -> TransferEngine:
         transports=kinds(wiring),
         rdma_device=adapter(name) if wiring == "rdma" else "",
         tls=tls_of(wiring),
+        look_out=look_out,
     )
 
 
@@ -78,11 +81,11 @@ class Pair:
 
 
 @contextlib.asynccontextmanager
-async def make_pair(wiring: str, folder: Path) -> AsyncIterator[Pair]:
+async def make_pair(wiring: str, folder: Path, *, look_out: bool = True) -> AsyncIterator[Pair]:
     async with contextlib.AsyncExitStack() as stack:
-        near = await start_engine("near", wiring, folder)
+        near = await start_engine("near", wiring, folder, look_out=look_out)
         stack.push_async_callback(near.close)
-        far = await start_engine("far", wiring, folder)
+        far = await start_engine("far", wiring, folder, look_out=look_out)
         stack.push_async_callback(far.close)
         yield Pair(near, far, wiring, folder)
 

@@ -80,6 +80,11 @@ class CommonSettings(BaseModel):
         description="Compare checksums of every transfer on its way, over transports that can "
         "(shm, tcp); rdma is then not used.",
     )
+    transfer_look_out: bool = Field(
+        True,
+        description="Small transfers over tcp look for what is expected within 0.1 ms before they "
+        "sleep, where no one else wants the CPU; false: they always sleep.",
+    )
     topology: str = Field(
         "",
         description="Which NICs are near which memory, as Mooncake writes it: a file, or the JSON "

@@ -80,6 +80,7 @@ class TransferEngine:
         topology: Topology | None = None,
         endpoints_max: int = 0,
         endpoint_eviction: str = "sieve",
+        look_out: bool = True,
     ) -> Self:
         """Listens and is ready. `run_dir` must exist; `listen_host` is an address or an interface,
         or several with commas between, which are then NICs used together; `advertise_host` is what
@@ -88,7 +89,8 @@ class TransferEngine:
         "device:port:gid" with commas between, all that are active if empty; `checksum` is for
         transfers that do not say themselves; with `tls`, tcp is spoken to peers that have it too,
         and rdma to none; `endpoints_max` peers are connected to at once over each transport (0: its
-        default), and beyond them one goes by `endpoint_eviction`, "sieve" or "fifo". Raises
+        default), and beyond them one goes by `endpoint_eviction`, "sieve" or "fifo"; `look_out`:
+        small transfers look for what is expected within 0.1 ms before they sleep. Raises
         BadTransfer when the name is taken in `run_dir`, a host cannot be listened on, or a
         transport is unknown."""
         engine = cls(name, secrets.token_hex(8), host_id, checksum)
@@ -106,6 +108,7 @@ class TransferEngine:
             topology=topology if topology is not None else discover(),
             endpoints_max=endpoints_max,
             endpoint_eviction=endpoint_eviction,
+            look_out=look_out,
             tls=Tls(tls) if tls is not None else None,
         )
         engine._table.topology = around.topology

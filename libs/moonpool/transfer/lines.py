@@ -14,6 +14,7 @@ import errno
 import socket
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from xxhash import xxh3_64_intdigest
@@ -28,7 +29,6 @@ PAYLOAD_MAX_BYTES = 2 << 30
 INBOX_BYTES = 8 << 10
 SPIN_S = 150e-6  # for an answer's first byte, while nobody else is on the line
 HURRY_S = 300e-6  # of one turn of the loop, while bytes keep coming
-SEND_PIECE_BYTES = 256 << 10
 _SEAL = struct.Struct("<Q")
 _HEAD = struct.Struct("<4sBBHIIQ")
 HEAD_BYTES = _SEAL.size + _HEAD.size
@@ -38,11 +38,11 @@ _SEND_NOW = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
 @dataclass(slots=True)
 class LineFrame:
-    """What one side said. Its payload is still on the line; `body` is valid until the next one."""
+    """What one side said. Its payload is still on the line."""
 
     kind: int
     number: int
-    body: memoryview
+    body: bytes
     payload_bytes: int
 
 
@@ -50,6 +50,15 @@ def pack_line(kind: int, number: int, body: bytes, payload_bytes: int = 0) -> by
     """Head and body of a frame."""
     rest = _HEAD.pack(MAGIC, VERSION, kind, 0, number & 0xFFFFFFFF, len(body), payload_bytes) + body
     return _SEAL.pack(xxh3_64_intdigest(rest)) + rest
+
+
+def _frame_of(whole: bytes) -> LineFrame:
+    """Raises StreamBroken when it is not what was sent."""
+    (seal,) = _SEAL.unpack_from(whole)
+    _, _, kind, _, number, _, payload_bytes = _HEAD.unpack_from(whole, _SEAL.size)
+    if xxh3_64_intdigest(memoryview(whole)[_SEAL.size :]) != seal:
+        raise StreamBroken(errno.EPROTO, "a head was damaged")
+    return LineFrame(kind, number, whole[HEAD_BYTES:], payload_bytes)
 
 
 class Line:
@@ -60,6 +69,7 @@ class Line:
         """`sock` is blocking: whoever must not wait says so with each call."""
         self.sock = sock
         self.closed = False
+        self.expecting = False  # an exchange is under way: what comes is looked for
         self._loop = loop
         self._waiter: asyncio.Future[None] | None = None
         self._inbox = bytearray(INBOX_BYTES)
@@ -67,26 +77,53 @@ class Line:
         self._start = self._end = 0  # what lies in the inbox
         self._large: tuple[bytes, memoryview, int] | None = None  # a long body: head, room, filled
         self._fd = sock.fileno()
-        self._reading = False
+        self._reading = self._writing = False
+        self._turn_ends_s = 0.0  # how long bytes may be looked for without a rest
+        self._lent = False  # a thread uses the socket
+        self._heard: Callable[[], None] = self._unasked
 
-    @property
-    def fd(self) -> int:
-        return self._fd
+    def watch(self, heard: Callable[[], None] | None = None) -> None:
+        """The loop looks after it from now on. `heard`, without any: whoever speaks unasked is hung
+        up on."""
+        if heard is not None:
+            self._heard = heard
+        self.resume()
 
-    def watch(self) -> None:
-        """The loop looks after it from now on: for whoever asks."""
-        self._loop.add_reader(self._fd, self._on_readable)
-        self._reading = True
+    def pause(self) -> None:
+        """What comes is left on the line. Idempotent."""
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def resume(self) -> None:
+        """Idempotent."""
+        if not self._reading and not self.closed:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    def lend(self) -> None:
+        """A thread uses the socket until `give_back`: to close the line is only to cut it."""
+        self._lent = True
+
+    def give_back(self) -> None:
+        """The thread has left it. Idempotent."""
+        self._lent = False
+        if self.closed:
+            self.sock.close()
 
     def close(self) -> None:
-        """Nothing of ours touches memory after it. Idempotent."""
+        """Nothing of the loop's touches memory for it afterwards. Idempotent."""
         if self.closed:
             return
         self.closed = True
-        if self._reading:
-            self._loop.remove_reader(self._fd)
-        self._loop.remove_writer(self._fd)
-        self.sock.close()
+        self.pause()
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+        if self._lent:
+            vectored.shut(self.sock)
+        else:
+            self.sock.close()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(StreamBroken(errno.ECANCELED, "the line was closed"))
 
@@ -124,7 +161,7 @@ class Line:
             if filled < len(room):
                 return None
             self._large = None
-            return self._sealed(head, room)
+            return _frame_of(head + bytes(room))
         have = self._end - self._start
         if have < HEAD_BYTES:
             return None
@@ -137,9 +174,9 @@ class Line:
             raise StreamBroken(errno.EPROTO, f"a payload of {payload} bytes")
         body_at = self._start + HEAD_BYTES
         if have >= HEAD_BYTES + body_bytes:
-            head = bytes(self._view[self._start : body_at])
+            whole = bytes(self._view[self._start : body_at + body_bytes])
             self._start = body_at + body_bytes
-            return self._sealed(head, self._view[body_at : self._start])
+            return _frame_of(whole)
         if HEAD_BYTES + body_bytes > INBOX_BYTES:
             room = memoryview(bytearray(body_bytes))
             part = self._end - body_at
@@ -148,23 +185,21 @@ class Line:
             self._start = self._end = 0
         return None
 
-    def _sealed(self, head: bytes, body: memoryview) -> LineFrame:
-        (seal,) = _SEAL.unpack_from(head)
-        _, _, kind, _, number, _, payload = _HEAD.unpack_from(head, _SEAL.size)
-        if xxh3_64_intdigest(b"".join((head[_SEAL.size :], body))) != seal:
-            raise StreamBroken(errno.EPROTO, "a head was damaged")
-        return LineFrame(kind, number, body, payload)
-
-    async def next_frame(self, timeout_s: float, spin_s: float = SPIN_S) -> LineFrame:
-        """The next frame; looked for without a rest for `spin_s` first. Raises TimeoutError when
-        nothing at all comes for `timeout_s`."""
-        spin_ends_s = time.perf_counter() + spin_s
+    def spin_frame(self, spin_s: float = SPIN_S) -> LineFrame | None:
+        """The next frame, if it comes within `spin_s`: to sleep and be woken takes as long."""
+        ends_s = time.perf_counter() + spin_s
         while True:
-            frame = self.try_frame()
+            frame, now_s = self.try_frame(), time.perf_counter()
             if frame is not None:
+                self._turn_ends_s = now_s + HURRY_S
+            if frame is not None or now_s >= ends_s:
                 return frame
-            if time.perf_counter() >= spin_ends_s:
-                await self._readable(timeout_s)
+
+    async def next_frame(self, timeout_s: float) -> LineFrame:
+        """The next frame. Raises TimeoutError when nothing at all comes for `timeout_s`."""
+        while (frame := self.try_frame()) is None:
+            await self._wait(timeout_s)
+        return frame
 
     # Payload.
 
@@ -190,20 +225,32 @@ class Line:
             return part
         return self._receive_now(view)
 
-    async def take_some(self, view: memoryview, timeout_s: float, turn_ends_s: float) -> int:
-        """As `take_now`, at least one byte. Raises TimeoutError after `timeout_s` without any."""
+    async def take(self, view: memoryview, timeout_s: float) -> None:
+        """Fills all of `view`. Raises TimeoutError after `timeout_s` without progress."""
         while True:
             got = self.take_now(view)
+            if got == len(view):
+                return
             if got:
-                return got
-            if time.perf_counter() >= turn_ends_s:
-                await self._readable(timeout_s)
+                view = view[got:]
+            elif time.perf_counter() >= self._turn_ends_s:
+                await self._wait(timeout_s)
 
-    async def take(self, view: memoryview, timeout_s: float) -> None:
-        """Fills all of `view`."""
-        turn_ends_s = time.perf_counter() + HURRY_S
-        while view:
-            view = view[await self.take_some(view, timeout_s, turn_ends_s) :]
+    async def rest(self) -> None:
+        """Between parts of much: others on the loop have their turn, if ours was long."""
+        if time.perf_counter() >= self._turn_ends_s:
+            await asyncio.sleep(0)
+            self._turn_ends_s = time.perf_counter() + HURRY_S
+
+    def take_waiting(self, view: memoryview) -> None:
+        """On a thread that it was lent to: fills all of `view`, waiting."""
+        part = min(self._end - self._start, len(view))
+        if part:
+            view[:part] = self._view[self._start : self._start + part]
+            self._start += part
+            view = view[part:]
+        if view:
+            vectored.receive_into(self.sock, view)
 
     # Sending.
 
@@ -222,13 +269,11 @@ class Line:
         if sent == len(view):
             return
         left = memoryview(view)[sent:]
-        turn_ends_s = time.perf_counter() + HURRY_S
         while left:
-            sent = self.send_now([left[:SEND_PIECE_BYTES]])
+            sent = self.send_now([left])
             left = left[sent:]
-            if not sent and time.perf_counter() >= turn_ends_s:
+            if not sent and time.perf_counter() >= self._turn_ends_s:
                 await self._writable(timeout_s)
-                turn_ends_s = time.perf_counter() + HURRY_S
 
     # The loop.
 
@@ -237,25 +282,31 @@ class Line:
             if not self._waiter.done():
                 self._waiter.set_result(None)
             return
+        self._heard()
+
+    def _unasked(self) -> None:
+        """The other side has gone, or speaks without being asked."""
+        if self.expecting:
+            self.pause()  # until somebody waits
+            return
         try:
-            if self.sock.recv(1, socket.MSG_PEEK | _NOW):
-                self.close()  # nobody asked
-                return
+            self.sock.recv(1, socket.MSG_PEEK | _NOW)
         except BlockingIOError:
             return  # somebody has taken it meanwhile
         except OSError:
             pass
         self.close()
 
-    async def _readable(self, timeout_s: float) -> None:
-        await self._wait(timeout_s)
-
     async def _writable(self, timeout_s: float) -> None:
+        if self.closed:
+            raise StreamBroken(errno.ECANCELED, "the line was closed")
+        self._writing = True
         self._loop.add_writer(self._fd, self._on_writable)
         try:
             await self._wait(timeout_s)
         finally:
-            if not self.closed:
+            if self._writing:
+                self._writing = False
                 self._loop.remove_writer(self._fd)
 
     def _on_writable(self) -> None:
@@ -265,6 +316,7 @@ class Line:
     async def _wait(self, timeout_s: float) -> None:
         if self.closed:
             raise StreamBroken(errno.ECANCELED, "the line was closed")
+        self.resume()
         waiter = self._waiter = self._loop.create_future()
         timer = self._loop.call_later(timeout_s, _give_up, waiter)
         try:
@@ -272,13 +324,9 @@ class Line:
         finally:
             timer.cancel()
             self._waiter = None
+        self._turn_ends_s = time.perf_counter() + HURRY_S
 
 
 def _give_up(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_exception(TimeoutError("nothing moves on the line"))
-
-
-def shut(line: Line) -> None:
-    """Ends the connection under a thread that uses it."""
-    vectored.shut(line.sock)

@@ -40,6 +40,16 @@ async def test_a_service_with_certificates_speaks_tls(tmp_path: Path) -> None:
         await engine.close()
 
 
+async def test_a_service_looks_out_only_as_its_settings_say(tmp_path: Path) -> None:
+    settings = StoreSettings(transfer_look_out=False)
+    context = new_context("store", settings, MemoryBus(MemoryBroker()))
+    engine = await start_transfer(context, tmp_path)
+    try:
+        assert engine.stats()["tcp.look_out"] == 0
+    finally:
+        await engine.close()
+
+
 async def test_several_addresses_are_nics_and_rank_as_the_topology_says(tmp_path: Path) -> None:
     settings = StoreSettings(
         listen_host="127.0.0.1,127.0.0.2",

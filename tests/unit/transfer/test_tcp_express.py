@@ -1,6 +1,7 @@
 """Small transfers over tcp: driven by the loop, and as safe as those that have threads."""
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from moonpool.transfer import (
     Priority,
     TransferRequest,
     TransferTimeout,
+    lookout,
 )
 from moonpool.transfer.transports import tcp_express, tcp_peer
 from tests.contract.transfer_wiring import Pair, array, fill, make_child, make_pair, read, write
@@ -154,3 +156,73 @@ async def test_a_peer_that_stops_costs_the_deadline_and_is_used_again_when_it_wa
         await child.ask("fill 7")
         await pair.near.submit([TransferRequest(Op.READ, near, 0, there, 0, SMALL)])
         assert array(near)[:SMALL].any()
+
+
+async def series(pair: Pair, near: LocalRegion, there: OpenedGrant, count: int) -> None:
+    """One small transfer after the other, each of them right."""
+    for i in range(count):
+        at = i % 256 * SMALL
+        await pair.near.submit([read(near, there, SMALL, at=at, remote_at=at)])
+
+
+async def test_answers_and_questions_that_come_soon_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine where nobody else wants a CPU, as far as the engine is told."""
+    monkeypatch.setattr(lookout._Load, "running", lambda _: 1)
+    monkeypatch.setattr(lookout, "LOOK_MAX_S", 5e-3)  # for slow machines
+    monkeypatch.setattr(lookout, "HELD_UP_S", 5e-3)
+    monkeypatch.setattr(lookout, "CREDIT_MAX_S", 1.0)
+    monkeypatch.setattr(lookout, "WASTE", 1.0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    async with (
+        make_pair("tcp4", tmp_path) as pair,
+        make_child("tcp4", tmp_path, name="other", length=1 << 20) as child,
+    ):
+        near, far = pair.near.allocate(1 << 20), pair.far.allocate(1 << 20)
+        there = pair.near.open(far.grant("rw"))
+        sent = fill(far, 8)
+        await warm(pair, near, there)
+
+        async def both_saw() -> bool:
+            await series(pair, near, there, 256)
+            return pair.far.stats()["tcp.looks_seen"] > 0  # one process: one of the two looks
+
+        await until(both_saw)
+        assert np.array_equal(array(near), sent)
+        theirs = pair.near.open(child.grant)
+        await child.ask("fill 9")
+
+        async def asker_saw() -> bool:
+            before = pair.near.stats()["tcp.looks_seen"]
+            await series(pair, near, theirs, 256)
+            return pair.near.stats()["tcp.looks_seen"] > before
+
+        await until(asker_saw)
+
+
+async def test_others_of_the_loop_have_their_turn_between_looks(pair: Pair) -> None:
+    near, far = pair.near.allocate(1 << 20), pair.far.allocate(1 << 20)
+    there = pair.near.open(far.grant("r"))
+    await warm(pair, near, there)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await series(pair, near, there, 200)
+    counting.cancel()
+    assert turns >= 200
+
+
+async def test_an_engine_that_is_told_not_to_never_looks(tmp_path: Path) -> None:
+    async with make_pair("tcp4", tmp_path, look_out=False) as pair:
+        near, far = pair.near.allocate(1 << 20), pair.far.allocate(1 << 20)
+        there = pair.near.open(far.grant("r"))
+        await warm(pair, near, there)
+        await series(pair, near, there, 200)
+        assert pair.near.stats()["tcp.looks"] == pair.far.stats()["tcp.looks"] == 0

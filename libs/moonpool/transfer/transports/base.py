@@ -50,6 +50,7 @@ class Surroundings:
     tally: Tally
     endpoints_max: int = 0  # peers that one transport is connected to at once; 0: its default
     endpoint_eviction: str = "sieve"  # which connection goes when there are more
+    look_out: bool = True  # for what is expected soon, before sleeping: see `lookout.py`
     tls: Tls | None = None  # of tcp; None: bytes travel as they are
     rdma_device: str = ""  # which adapters rdma uses, see `rdma_choice`
     topology: Topology = field(default_factory=Topology)

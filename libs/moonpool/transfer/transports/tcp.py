@@ -7,6 +7,7 @@ from weakref import WeakValueDictionary
 
 from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer.errors import BadTransfer
+from moonpool.transfer.lookout import Lookout
 from moonpool.transfer.spraying import (
     Lane,
     LocalNic,
@@ -44,6 +45,7 @@ class TcpTransport:
         self._servers: list[TcpServer] = []
         self._fences = Fences()
         self._owners = Owners()
+        self._lookout = Lookout(around.look_out)
         self._nics: list[LocalNic] = [ROUTED]
         self._loads: list[NicLoad] = []
         self._endpoints = around.endpoint_pool()
@@ -69,7 +71,13 @@ class TcpTransport:
         for index, host in enumerate(hosts or [""]):
             sock = _listen(host)
             server = TcpServer(
-                around.name, around.table, around.tally, sock, around.tls, self._fences
+                around.name,
+                around.table,
+                around.tally,
+                sock,
+                around.tls,
+                self._fences,
+                self._lookout,
             )
             self._servers.append(server)
             address, port = sock.getsockname()[:2]
@@ -126,6 +134,7 @@ class TcpTransport:
                 Source(nic.address, interface) if nic.address else None,
                 Keeper(self._endpoints, around.loop),
                 self._owners.left_at(grant.epoch),
+                self._lookout,
             )
         return path
 
@@ -137,6 +146,7 @@ class TcpTransport:
             "express_open": sum(path.has_express for path in list(self._paths.values())),
             "jobs_waiting": sum(path.waiting for path in list(self._paths.values())),
             "links_retired": self._endpoints.retired,
+            **self._lookout.stats(),
             **sprayed_stats(list(self._sprayed.values()), several),
         }
 
@@ -148,6 +158,7 @@ class TcpTransport:
         await asyncio.sleep(0)
         for server in self._servers:
             server.close_socket()
+        self._lookout.close()
 
 
 def _listen(host: str) -> socket.socket:

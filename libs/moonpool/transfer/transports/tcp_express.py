@@ -2,7 +2,8 @@
 or back. What is large goes over the streams that have threads, so that it holds up nothing here.
 
 Nothing waits: frames go out and answers come in as far as the kernel takes and has them, and the
-loop tells when there is more.
+loop tells when there is more. A lone answer that may be expected within microseconds is looked for
+first, once all else that the loop has at hand is done (`lookout.py`).
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from collections.abc import Callable
 
 from moonpool.transfer.base import Op, Priority
 from moonpool.transfer.job import Job
+from moonpool.transfer.lookout import Lookout, Watch
 from moonpool.transfer.transports.nics import Source
 from moonpool.transfer.transports.tcp_fences import LeftBehind
 from moonpool.transfer.transports.tcp_stream import End, Stream
@@ -49,8 +51,12 @@ class ExpressStream(Stream):
         gone: Callable[["ExpressStream", str], None],
         source: Source | None = None,
         left: LeftBehind | None = None,
+        lookout: Lookout | None = None,
     ) -> None:
+        """`lookout`: of the engine; None: nothing is looked for."""
         super().__init__(peer, epoch, address, end, None, source, left)
+        self._watch = Watch(lookout or Lookout(False))
+        self._will_look = False
         self._gone = gone
         self._loop = asyncio.get_running_loop()
         self._unsent: deque[Job] = deque()
@@ -84,6 +90,22 @@ class ExpressStream(Stream):
         self._unsent.append(job)
         if not self._loaded:
             self._flush()
+        if len(self._in_flight) == 1:
+            self._watch.begin()
+            if self._watch.expecting and not self._will_look:
+                self._will_look = True
+                self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        """Looks for the answer that is owed, unless it has come or others are owed as well."""
+        self._will_look = False
+        if len(self._in_flight) == 1 and not self._over and not self._expecting:
+            self._watch.look(self._glance)
+
+    def _glance(self) -> bool:
+        """Takes what is there; whether anything was, or nothing ever will be."""
+        self._on_readable()
+        return self._incoming.moved_bytes > 0 or self._over
 
     def idle_s(self, now_s: float) -> float:
         """Since when it has had nothing to do."""
@@ -136,13 +158,20 @@ class ExpressStream(Stream):
         """Takes what there is of the answer; True when that is all. While its bytes keep coming,
         another turn of the loop for each handful would take longer than they do."""
         vector, seen_bytes = self._incoming, 0
-        pause_ends_s = ends_s = time.perf_counter() + HURRY_S
+        pause_ends_s = ends_s = 0.0
         while not vector.try_receive(self._fd):
+            if not vector.moved_bytes:
+                return False
             now_s = time.perf_counter()
+            if not seen_bytes:
+                self._watch.came()
+                ends_s = now_s + HURRY_S
             if vector.moved_bytes != seen_bytes:
                 seen_bytes, pause_ends_s = vector.moved_bytes, now_s + PAUSE_S
-            if not seen_bytes or now_s >= pause_ends_s or now_s >= ends_s:
+            if now_s >= pause_ends_s or now_s >= ends_s:
                 return False
+        if not seen_bytes:
+            self._watch.came()
         return True
 
     def break_off(self, reason: str, error: OSError | None = None) -> None:

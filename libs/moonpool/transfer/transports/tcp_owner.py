@@ -2,7 +2,8 @@
 
 One thread per stream, blocking: the kernel moves a whole frame in one call while Python sleeps. A
 peer that stalls in a frame is dropped after `STALL_S`; nothing it sends can reach memory that its
-capability does not cover.
+capability does not cover. After small frames a stream looks for the next one for a moment before it
+sleeps, where that pays (`lookout.py`).
 """
 
 import contextlib
@@ -17,6 +18,7 @@ from moonpool.messages.errors import MoonpoolError
 from moonpool.transfer import vectored
 from moonpool.transfer.checksums import SEAL_BYTES, seal, seal_of
 from moonpool.transfer.errors import GrantRefused
+from moonpool.transfer.lookout import Lookout, Watch
 from moonpool.transfer.regions import RegionTable
 from moonpool.transfer.slices import Column, plain
 from moonpool.transfer.tally import Tally
@@ -46,15 +48,17 @@ from moonpool.transfer.wire import (
 STREAMS_MAX = 512
 STALL_S = 10.0  # within a frame, without any progress
 HELLO_S = 5.0
+LOOK_PAYLOAD_MAX = 1 << 20  # of a frame, after which a next one may come soon
 LINGER_S = 1.0  # for a refused peer to read why
 
 
 class _Scratch:
     """Of one stream: its name, and buffers reused for every frame."""
 
-    def __init__(self, vector: Vector) -> None:
+    def __init__(self, vector: Vector, lookout: Lookout) -> None:
         self.name = b""
         self.handed = False  # the stream is a line now, and the loop's
+        self.watch = Watch(lookout)
         self.head = memoryview(bytearray(FRAME_BYTES))
         self.ranges = np.zeros((RANGES_MAX, 2), np.int64)  # offset, length
         self.ranges_bytes = self.ranges.data.cast("B")
@@ -81,9 +85,11 @@ class TcpServer:
         sock: socket.socket,
         tls: Tls | None = None,
         fences: Fences | None = None,
+        lookout: Lookout | None = None,
     ) -> None:
         """`fences`: of all servers of one owner, since a stream given up on one is told of on
-        another."""
+        another. `lookout`: of the engine; None: nothing is looked for."""
+        self._lookout = lookout or Lookout(False)
         self._fences = Fences() if fences is None else fences
         self._name = name
         self._table = table
@@ -149,7 +155,8 @@ class TcpServer:
 
     def _serve_frames(self, sock: socket.socket) -> bool:
         """Until it ends; True when it was handed over."""
-        scratch = _Scratch(TlsVector(sock) if isinstance(sock, ssl.SSLSocket) else Vector())
+        vector = TlsVector(sock) if isinstance(sock, ssl.SSLSocket) else Vector()
+        scratch = _Scratch(vector, self._lookout)
         try:
             while self._one_frame(sock, scratch):
                 pass
@@ -196,9 +203,10 @@ class TcpServer:
     def _one_frame(self, sock: socket.socket, scratch: _Scratch) -> bool:
         """False when the stream has ended, or must."""
         try:
-            got = sock.recv_into(scratch.head, 0, vectored.wait_all(sock))
+            got = _head(sock, scratch)
         except (BlockingIOError, TimeoutError):
             return True  # between frames a peer may be silent for as long as it likes
+        scratch.watch.came()
         if not got:
             return False
         try:
@@ -284,6 +292,8 @@ class TcpServer:
             reply = pack_reply(Status.OK, frame.request, 0)
             sock.sendall(reply + seal_of(reply) if frame.sealed else reply)
         self._tally.add("tcp.served_bytes", frame.payload)
+        if frame.payload <= LOOK_PAYLOAD_MAX:
+            scratch.watch.begin()
         return True
 
     def _refuse(self, sock: socket.socket, frame: Frame, status: Status) -> None:
@@ -309,6 +319,26 @@ class TcpServer:
     def close_socket(self) -> None:
         """After the threads have ended."""
         self._sock.close()
+
+
+def _head(sock: socket.socket, scratch: _Scratch) -> int:
+    """How many bytes of the next frame's head have come; 0 at the end of the stream. Raises
+    BlockingIOError, TimeoutError when none did for long."""
+    watch = scratch.watch
+    if watch.expecting and watch.waits and not isinstance(sock, ssl.SSLSocket):
+        got = 0
+
+        def see() -> bool:
+            nonlocal got
+            try:
+                got = sock.recv_into(scratch.head, 0, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return False
+            return True
+
+        if watch.look(see):
+            return got
+    return sock.recv_into(scratch.head, 0, vectored.wait_all(sock))
 
 
 def _signed(value: int) -> int:

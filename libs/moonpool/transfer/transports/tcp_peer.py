@@ -10,6 +10,7 @@ from moonpool.messages.errors import MoonpoolError
 from moonpool.transfer.errors import PeerLost
 from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.lanes import Lanes
+from moonpool.transfer.lookout import Lookout
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls
 from moonpool.transfer.transports.base import Reporter
@@ -45,8 +46,10 @@ class TcpPath:
         source: Source | None = None,
         keeper: Keeper | None = None,
         left: LeftBehind | None = None,
+        lookout: Lookout | None = None,
     ) -> None:
         self._left = LeftBehind() if left is None else left
+        self._lookout = lookout
         self._peer = peer
         self._epoch = epoch
         self._host = host
@@ -134,6 +137,7 @@ class TcpPath:
             self._express_gone,
             self._source,
             self._left,
+            self._lookout,
         )
         self._connecting = express
         loop = asyncio.get_running_loop()
