@@ -1,8 +1,12 @@
 """Offers a mesh 0.5 to 3 times what it can do, in an open loop, and counts the answers in time.
 
-Two meshes take turns in one run: one with admission, and one that promises nothing and so never
+Two meshes take part in one run: one with admission, and one that promises nothing and so never
 refuses for being late (its places and blocks still bound it, as any engine's do). The promises are
 multiples of what an idle mesh takes.
+
+Loads from capacity on take turns with each other, round after round, so that a machine that
+slows down for a while does so for all of them. What comes while queues grow to their length is not
+counted. `noise` is the standard error of the goodput at the highest load, over the peak.
 """
 
 import argparse
@@ -12,6 +16,7 @@ import statistics
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import httpx
@@ -19,7 +24,7 @@ import httpx
 from bench.e2e.asking import Asker
 from bench.overload.arrivals import poisson, shapes
 from bench.overload.driving import ask, capacity_per_s, open_loop
-from bench.overload.outcome import Outcome, Promise, outcome
+from bench.overload.outcome import Answer, Promise, outcome, ratio_noise, settled
 from services.cli.mesh.local import LocalMesh
 
 BASELINE = "the same mesh with promises so long that admission never refuses for them"
@@ -32,13 +37,16 @@ MODES = ("admission", "no_admission")
 @dataclass(frozen=True, slots=True)
 class Sizes:
     loads: tuple[float, ...]  # of capacity
-    window_s: float
+    rounds: int  # of the loads from 1.0 on, with admission
+    collapse: tuple[float, ...]  # loads without admission
+    window_s: float  # counted
     idle_requests: int
     capacity_s: float
 
 
-QUICK = Sizes((0.5, 1.0, 2.0, 3.0), 20.0, 8, 12.0)
-FULL = Sizes((0.5, 1.0, 1.5, 2.0, 2.5, 3.0), 60.0, 20, 30.0)
+SETTLE_S = 4.0  # before each window
+QUICK = Sizes((0.5, 1.0, 2.0, 3.0), 3, (1.0, 3.0), 15.0, 8, 12.0)
+FULL = Sizes((0.5, 1.0, 1.5, 2.0, 2.5, 3.0), 4, (0.5, 1.0, 2.0, 3.0), 40.0, 20, 30.0)
 
 
 def say(line: str) -> None:
@@ -86,35 +94,69 @@ async def run(sizes: Sizes, dtype: str, seed: int) -> dict[str, Any]:
         )
         given = await ground.mesh(promising(f"{promise.ttft_s:.4f}", f"{promise.tbt_s:.4f}"))
         await capacity_per_s(given, CLIENTS // 2, sizes.capacity_s, seed + 1)  # it learns
-        askers = dict(zip(MODES, (given, without), strict=True))
-        table: dict[str, dict[float, Outcome]] = {mode: {} for mode in MODES}
-        for at, load in enumerate(sizes.loads):
-            arrivals = poisson(load * capacity, sizes.window_s, seed + 10 * at)
-            for mode, asker in askers.items():
-                answers = await open_loop(asker, arrivals, sizes.window_s, promise)
-                table[mode][load] = outcome(answers, sizes.window_s, promise)
-                say(f"{load:g}x {mode}: {table[mode][load].as_json()}")
+        window = Window(sizes.window_s, promise, capacity, seed)
+        table: Table = {mode: {} for mode in MODES}
+        for load in sizes.collapse:
+            await window.offer(without, "no_admission", load, table)
+        for turn in range(sizes.rounds):
+            for load in sizes.loads[:: -1 if turn % 2 else 1]:
+                if load >= 1.0 or not turn:
+                    await window.offer(given, "admission", load, table)
     return results(table, promise, capacity, sizes)
 
 
-def results(
-    table: dict[str, dict[float, Outcome]], promise: Promise, capacity: float, sizes: Sizes
-) -> dict[str, Any]:
-    peak = max(o.goodput_per_s for by_load in table.values() for o in by_load.values())
+Table = dict[str, dict[float, list[list[Answer]]]]  # mode -> load -> answers of each window
+
+
+@dataclass(slots=True)
+class Window:
+    """One stretch of arrivals after the other; no two with the same requests."""
+
+    counted_s: float
+    promise: Promise
+    capacity: float
+    seed: int
+
+    async def offer(self, asker: Asker, mode: str, load: float, table: Table) -> None:
+        """Adds what became of one window to the table."""
+        self.seed += 10
+        whole_s = SETTLE_S + self.counted_s
+        arrivals = poisson(load * self.capacity, whole_s, self.seed)
+        answers = await open_loop(asker, arrivals, whole_s, self.promise)
+        counted = settled(arrivals, answers, SETTLE_S)
+        table[mode].setdefault(load, []).append(counted)
+        say(f"{load:g}x {mode}: {outcome(counted, self.counted_s, self.promise).as_json()}")
+
+
+def results(table: Table, promise: Promise, capacity: float, sizes: Sizes) -> dict[str, Any]:
+    """What is printed: goodput by load over its peak, and how sure that is."""
+    outcomes = {
+        mode: {
+            load: outcome(list(chain(*windows)), len(windows) * sizes.window_s, promise)
+            for load, windows in sorted(by_load.items())
+        }
+        for mode, by_load in table.items()
+    }
+    peak = max(o.goodput_per_s for by_load in outcomes.values() for o in by_load.values())
     at_most = max(sizes.loads)
+    parts = [
+        outcome(window, sizes.window_s, promise).goodput_per_s
+        for window in table["admission"][at_most]
+    ]
     out: dict[str, Any] = {
         "baseline": BASELINE,
         "capacity_per_s": round(capacity, 3),
         "slo_ttft_s": round(promise.ttft_s, 3),
         "slo_tbt_s": round(promise.tbt_s, 4),
         "goodput_peak_per_s": round(peak, 3),
+        "noise": round(ratio_noise(parts, peak), 3),
     }
     for mode in MODES:
-        share = table[mode][at_most].goodput_per_s / peak if peak else 0.0
+        share = outcomes[mode][at_most].goodput_per_s / peak if peak else 0.0
         out[f"{mode}_goodput_at_{at_most:g}x_over_peak"] = round(share, 3)
     out["table"] = {
         mode: {f"{load:g}x": o.as_json() for load, o in by_load.items()}
-        for mode, by_load in table.items()
+        for mode, by_load in outcomes.items()
     }
     return out
 

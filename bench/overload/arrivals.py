@@ -25,12 +25,12 @@ def shapes(seed: int) -> Iterator[tuple[list[int], int]]:
 
 
 def poisson(rate: float, window_s: float, seed: int) -> list[Arrival]:
-    """Arrivals of one window at `rate` requests per second."""
+    """Arrivals of one window at `rate` requests per second: as many as that makes, at times of
+    chance. How many come varies between windows of a Poisson process, and would be most of the
+    noise between loads."""
     chance = random.Random(seed)
-    arrivals, at_s = [], chance.expovariate(rate)
-    for prompt, output_tokens in shapes(seed + 1):
-        if at_s >= window_s:
-            break
-        arrivals.append(Arrival(at_s, prompt, output_tokens))
-        at_s += chance.expovariate(rate)
-    return arrivals
+    times_s = sorted(chance.uniform(0.0, window_s) for _ in range(round(rate * window_s)))
+    return [
+        Arrival(at_s, prompt, tokens)
+        for at_s, (prompt, tokens) in zip(times_s, shapes(seed + 1), strict=False)
+    ]

@@ -1,9 +1,12 @@
 """What became of the requests of one window. Pure."""
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+
+from bench.overload.arrivals import Arrival
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,25 @@ class Outcome:
 
     def as_json(self) -> dict[str, object]:
         return {k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(self).items()}
+
+
+def settled(
+    arrivals: Sequence[Arrival], answers: Sequence[Answer], settle_s: float
+) -> list[Answer]:
+    """Answers to those who came after `settle_s`, when queues are as long as they get. Before, a
+    mesh takes on more than it can do, and would look as if it could do more."""
+    return [
+        answer
+        for arrival, answer in zip(arrivals, answers, strict=True)
+        if arrival.at_s >= settle_s
+    ]
+
+
+def ratio_noise(parts: Sequence[float], whole: float) -> float:
+    """Standard error of the mean of `parts`, over `whole`."""
+    if len(parts) < 2 or not whole:
+        return 0.0
+    return statistics.stdev(parts) / math.sqrt(len(parts)) / whole
 
 
 def outcome(answers: Sequence[Answer], window_s: float, promise: Promise) -> Outcome:

@@ -108,6 +108,17 @@ def test_the_report_is_one_file_with_every_run_and_nothing_from_elsewhere() -> N
     assert json.dumps(results[0].summary())
 
 
+@pytest.mark.parametrize(("speed", "slo_ttft_s"), [(1.5, 30.0), (3.0, 30.0), (6.0, 3.0)])
+def test_a_mesh_that_just_began_keeps_its_promises_under_overload(
+    speed: float, slo_ttft_s: float
+) -> None:
+    """Nothing is known yet of the machine, of answers' lengths, or of how late prompts come."""
+    setup = Setup(4, 2, slo_ttft_s=slo_ttft_s, slo_tbt_s=0.1, second_look=False)
+    result = play(setup, CHAT.first(500), speed)
+    assert number(result, "rejected") > 50
+    assert number(result, "slo_met_share_of_accepted") > 0.95
+
+
 @pytest.mark.slow
 def test_under_overload_ours_keeps_promises_and_refuses_dear_requests_first() -> None:
     def played(traffic: Traffic, gate: str) -> Result:

@@ -1,7 +1,7 @@
 import pytest
 
 from bench.overload.arrivals import OUTPUT_TOKENS, PROMPT_TOKENS, poisson
-from bench.overload.outcome import Answer, Promise, outcome
+from bench.overload.outcome import Answer, Promise, outcome, ratio_noise, settled
 
 PROMISE = Promise(ttft_s=2.0, tbt_s=0.1)
 
@@ -36,3 +36,17 @@ def test_only_answers_that_keep_both_promises_are_goodput() -> None:
 def test_a_window_without_answers_has_no_goodput() -> None:
     found = outcome([Answer(refused="tbt")], window_s=1.0, promise=PROMISE)
     assert (found.goodput_per_s, found.ttft_s_p90) == (0.0, 0.0)
+
+
+def test_a_window_has_the_arrivals_its_rate_makes_and_counts_those_after_it_settled() -> None:
+    arrivals = poisson(3.0, 20.0, 5)
+    assert len(arrivals) == 60
+    answers = [Answer(ttft_s=a.at_s) for a in arrivals]
+    counted = settled(arrivals, answers, 4.0)
+    assert counted == [a for a in answers if a.ttft_s >= 4.0]
+    assert 0 < len(counted) < 60
+
+
+def test_noise_is_the_standard_error_over_the_peak_and_none_without_rounds() -> None:
+    assert ratio_noise([1.0, 3.0], 4.0) == pytest.approx(0.25)
+    assert ratio_noise([2.0], 4.0) == ratio_noise([1.0, 3.0], 0.0) == 0.0
