@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 _WARM_SAMPLES = 6  # until then only the prior's scale is learned: too few for its shape
 _FORGETTING = 0.995  # per sample: a drift is followed within a few hundred
-_HOLD = 0.02  # samples that the prior's shape weighs as much as
+_HOLD = 1e-4  # samples that the prior's shape weighs as much as: small terms must be learned too
 _RATIO_FLOOR = 0.2  # a sample this far below the prediction counts as if it were only so far
 _ERRORS_KEPT = 256
 _SECONDS_MIN = 1e-6

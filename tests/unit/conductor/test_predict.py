@@ -79,6 +79,20 @@ def test_sizes_that_always_grow_together_do_not_drift_apart() -> None:
     assert steps.ratio(KIND, "d") == pytest.approx(1.0, abs=0.1), "the fit says it, not the ratio"
 
 
+def test_terms_far_from_the_prior_are_learned_however_small_they_are() -> None:
+    """Reloading a cached token costs a fiftieth of computing one; starting, many times the prior."""
+    rng, predictor = random.Random(5), prefill_predictor()
+
+    def real(new: float, cached: float) -> float:
+        return 0.065 + 1.165e-4 * new + 7.13e-10 * new * (new + 2 * cached) + 2.56e-6 * cached
+
+    for i in range(300):
+        new, cached = rng.randint(100, 20000), rng.choice((0, rng.randint(500, 20000)))
+        predictor.learn(KIND, "a", new, cached, real(new, cached) * rng.gauss(1.0, 0.03), float(i))
+    for new, cached in ((200, 0), (200, 16000), (8000, 8000), (16000, 0)):
+        assert predictor.base(KIND, new, cached) == pytest.approx(real(new, cached), rel=0.05)
+
+
 def test_a_slower_machine_of_a_kind_is_told_apart() -> None:
     predictor = make_predictor()
     for i in range(80):
