@@ -80,7 +80,7 @@ def test_sizes_that_always_grow_together_do_not_drift_apart() -> None:
 
 
 def test_terms_far_from_the_prior_are_learned_however_small_they_are() -> None:
-    """Reloading a cached token costs a fiftieth of computing one; starting, many times the prior."""
+    """Reloading a token costs a fiftieth of computing it; a start, many times the prior."""
     rng, predictor = random.Random(5), prefill_predictor()
 
     def real(new: float, cached: float) -> float:
