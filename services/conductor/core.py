@@ -117,7 +117,7 @@ class ConductorCore:
         waiting = frozenset(prompt.tag for prompt in report.prompts)
         self.picks.reported(report.id, now_s, waiting)
         self.ledger.delayed(waiting, now_s)
-        self.punctual.reported(report, now_s)
+        self.ledger.joined(self.punctual.reported(report, now_s), now_s)
         for answer in report.answers:
             entry = self.ledger.strike(answer.tag)
             if answer.tokens > 0:

@@ -19,6 +19,7 @@ class Demand:
     slo_ttft_s: float  # > 0
     slo_tbt_s: float  # > 0
     class_delay_s: float = 0.0  # how much later than a normal one it is due; high: below 0
+    tenant: str = ""
 
     @classmethod
     def of(
@@ -32,6 +33,7 @@ class Demand:
             slo_ttft_s=request.slo_ttft_s or slo_ttft_s,
             slo_tbt_s=request.slo_tbt_s or slo_tbt_s,
             class_delay_s=(request.level - NORMAL) * AGE_S,
+            tenant=request.tenant,
         )
 
     @property

@@ -4,7 +4,7 @@ It says what load reports cannot: who will join a decode's batch when, and who w
 then. Reports of ended answers strike entries out; whatever is never heard of fades by its length.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from moonpool.messages.ids import RequestId
@@ -70,6 +70,13 @@ class Ledger:
             entry = self._entries.get(tag)
             if entry and entry.first_s < now_s:
                 entry.first_s = now_s
+
+    def joined(self, tags: Iterable[int], now_s: float) -> None:
+        """A prefill is through with these: earlier than predicted, maybe."""
+        for tag in tags:
+            entry = self._entries.get(tag)
+            if entry:
+                entry.first_s = min(entry.first_s, now_s)
 
     def joining_after(self, decode: str, at_s: float) -> list[float]:
         """When those are to join its batch that do so later, in order."""

@@ -67,17 +67,19 @@ class Punctuality:
         """Prompts under way there of which nobody knew how long they take."""
         return sum(due.is_try for due in self._due.get(member, {}).values())
 
-    def reported(self, report: LoadReport, now_s: float) -> None:
-        """Whom a load report names still waits; of more than it names nothing is known."""
+    def reported(self, report: LoadReport, now_s: float) -> list[int]:
+        """Whom a load report names still waits; of more than it names nothing is known. Returns
+        whose turn came since the last one."""
         held = self._due.get(report.id)
         if not held or report.queued_requests > len(report.prompts):
-            return
+            return []
         named = {prompt.tag for prompt in report.prompts}
         done = [t for t, d in held.items() if t not in named and now_s - d.at_s > _HOLD_S]
         for tag in done:
             due = held.pop(tag)
             if due.is_noted:
                 self._note(due.predicted_s, now_s - due.at_s)
+        return done
 
     def withdraw(self, request: RequestId, members: Iterable[str]) -> None:
         """They did not take it after all."""

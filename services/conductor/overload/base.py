@@ -36,6 +36,11 @@ class Offer:
         """When its prefill would end."""
         return self.now_s + self.choice.ttft_s
 
+    @property
+    def is_one_of_many(self) -> bool:
+        """Whether other conductors send requests too."""
+        return len(self.know.fleet.of_roles(("conductor",))) > 1
+
     def step_s(self, decode: DecodeOption, sequences: float, context_tokens: float) -> float:
         """Seconds between tokens at `decode` with such a batch."""
         member = decode.member

@@ -99,7 +99,7 @@ class OurGate:
 
 def _prospect(offer: Offer, limit_s: float) -> _Prospect:
     """The worst of: when it joins, and when those join who were accepted before and come later.
-    They were promised a place among those known then, and this one would be there too."""
+    They were promised a place among those known then, and this one may still be there."""
     first_s = offer.first_s
     later = offer.ledger.joining_after(offer.choice.decode.member.id, first_s)
     picked = {later[(len(later) - 1) * part // _LOOKS] for part in range(_LOOKS + 1) if later}
@@ -108,34 +108,35 @@ def _prospect(offer: Offer, limit_s: float) -> _Prospect:
 
 
 def _prospect_at(offer: Offer, limit_s: float, at_s: float) -> _Prospect:
-    decode = offer.choice.decode
+    demand, decode = offer.demand, offer.choice.decode
     member, load = decode.member, decode.member.load
     assert load is not None, "an option has reported"
-    expected = offer.ledger.expected(
-        member.id, at_s, offer.now_s, max(1e-6, decode.tbt_s), offer.lengths
-    )
+    token_s = max(1e-6, decode.tbt_s)
+    expected = offer.ledger.expected(member.id, at_s, offer.now_s, token_s, offer.lengths)
+    mine = offer.lengths.longer_than(demand.tenant, (at_s - offer.first_s) / token_s)
     # Who is in the batch now is known from its report: those of other conductors leave like ours,
     # and ours that ended unheard of count no more. Others' on their way are taken to be alike too.
     scale = load.running / expected.now if expected.now >= 1 else 1.0
     strangers = load.running if expected.now < 1 else 0
     coming = expected.sequences - expected.staying
-    sequences = scale * expected.staying + max(1.0, scale) * coming + strangers
+    coming *= scale if scale > 1.0 and offer.is_one_of_many else 1.0
+    sequences = scale * expected.staying + coming + strangers
     shown = sequences - strangers
     others = expected.context_tokens * shown / max(1e-9, expected.sequences)
     others += load.context_tokens if strangers else 0
-    context = others + offer.demand.prompt_tokens
-    step_s = offer.step_s(decode, sequences + 1, context)
+    context = others + mine * demand.prompt_tokens
+    step_s = offer.step_s(decode, sequences + mine, context)
     tbt_s = step_s + decode.delayed_s
     if sequences < 1:
         return _Prospect(1.0, tbt_s, sequences)
     usual = others / sequences
-    more_s = offer.step_s(decode, sequences + 2, context + usual) - step_s
+    more_s = offer.step_s(decode, sequences + mine + 1, context + usual) - step_s
     takes_s = step_s - offer.step_s(decode, sequences, others)
     spread_s = more_s * math.sqrt(max(1.0, scale) * expected.variance + 0.25)
     room = (limit_s - tbt_s) / max(1e-9, spread_s)
     chance = 0.5 * math.erfc(-room / math.sqrt(2.0))
     takes = max(0.0, takes_s / max(1e-9, more_s))
-    stays = offer.lengths.relative(offer.demand.prompt_tokens)
+    stays = offer.lengths.relative(demand.prompt_tokens)
     return _Prospect(chance, tbt_s, sequences, takes * stays)
 
 
