@@ -3,7 +3,8 @@
 No I/O, no clock, no randomness: the shell and the simulator drive this very class.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 from moonpool.kv import KEY_BYTES
 from moonpool.messages.errors import CallerError, ErrorInfo
@@ -15,6 +16,8 @@ from moonpool.messages.registry import Goodbye, Heartbeat, HelloReply, Registrat
 from moonpool.messages.status import ConductorStatus, PredictorStatus
 from services.conductor import admission
 from services.conductor.backlog import Backlogs
+from services.conductor.balance import Balancer, Order, Site
+from services.conductor.balance_view import fetch_of, holders_of, sites_of
 from services.conductor.bandwidth import TransferPredictor
 from services.conductor.demand import Demand
 from services.conductor.fleet import INSTANCE_ROLES, OWNER_ROLES, Change, Fleet, Member
@@ -26,6 +29,7 @@ from services.conductor.overload import Offer, make_gate
 from services.conductor.picks import Pick, Picks
 from services.conductor.placement import choose_store
 from services.conductor.policies import make_policy
+from services.conductor.policy import Policy
 from services.conductor.predict import prefill_predictor, step_predictor
 from services.conductor.punctual import Punctuality
 from services.conductor.reuse import runs_of
@@ -33,19 +37,7 @@ from services.conductor.schedule import Choice, Knowledge, Outlook, Scheduler
 from services.conductor.senders import Senders
 from services.conductor.topology import distance
 
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What the mesh promises, and its patience with silence."""
-
-    slo_ttft_s: float
-    slo_tbt_s: float
-    suspect_after_s: float
-    dead_after_s: float
-    scheduling: str = "ours"  # one of policies.POLICY_NAMES
-    admission: str = "ours"  # one of overload.GATE_NAMES
-    second_look: bool = False  # decodes drop what does not fit any more once it is prefilled
-    balancing_threshold: float = 1.0  # of the policy `global`: best prefix over own
+__all__ = ["ConductorCore", "Policy"]
 
 
 class ConductorCore:
@@ -65,6 +57,8 @@ class ConductorCore:
         self.ledger = Ledger()
         self.lengths = AnswerLengths()
         self.punctual = Punctuality()
+        self.balancer = Balancer(self.transfers) if policy.balancing else None
+        self.sites: Callable[[], list[Site]] = lambda: sites_of(self.fleet)
         self._gate = make_gate(policy.admission, policy.second_look)
         self._knowledge = Knowledge(
             self.fleet,
@@ -307,6 +301,9 @@ class ConductorCore:
             moved = min(step.end, reuse.blocks) - step.start
             if moved > 0 and step.block_s:
                 self.senders.add(step.owner, moved * step.block_s, now_s)
+        if self.balancer and reuse.fetched_blocks:
+            fetch = fetch_of(request, demand, choice)
+            self.balancer.note(fetch, self.sites(), now_s)
 
     def _written(self, choice: Choice) -> Plan:
         """The choice as a plan."""
@@ -323,6 +320,14 @@ class ConductorCore:
             predicted_tbt_s=choice.decode.tbt_s,
             patience_s=choice.prefill.patience_s,
         )
+
+    def balance(self, now_s: float) -> list[Order]:
+        """Copies of hot prefixes to make, and copies too many. Empty unless balancing is on."""
+        if self.balancer is None:
+            return []
+        sites = self.sites()
+        holders = holders_of(self.holdings, sites, self.balancer.tier)
+        return self.balancer.orders(sites, holders, now_s)
 
     # -- looking in
 
@@ -363,6 +368,7 @@ class ConductorCore:
             **self.ledger.stats(),
             **self.lengths.stats(),
             **self.punctual.stats(),
+            **(self.balancer.stats() if self.balancer else {}),
             "plans": self.plans,
             "holes_found": self.holes_found,
             **{f"refused_{code}": count for code, count in sorted(self.refusals.items())},
@@ -375,6 +381,8 @@ class ConductorCore:
         for part in (self.prefill, self.steps, self.transfers, self.picks, self.ledger):
             part.check()
         self.punctual.check()
+        if self.balancer:
+            self.balancer.check()
         for member in self.fleet:
             if member.role in OWNER_ROLES:
                 assert self.holdings.state(OwnerId(member.id)), f"{member.id} has a stream"

@@ -20,7 +20,7 @@ _PRIORS = 16
 PRIOR_RATIOS = tuple(1.0 + 0.02 * step for step in range(_PRIORS))  # the widest goes first
 _KEPT = 128
 _HOLD_S = 0.25  # a report this long after a plan would name its prompt
-_NOTED_FROM = 0.3  # of the promise: what is predicted to come sooner says nothing of lateness
+_NOTED_FROM = 0.5  # of the promise: how late the soon ones are says little of those that matter
 _PER_MEMBER_MAX = 1024
 _LIFE_S = 600.0
 

@@ -18,6 +18,7 @@ from moonpool.runtime import Heart, ServiceContext
 from moonpool.settings import ConductorSettings
 from moonpool.telemetry import names
 from services.conductor.advice import Advisor
+from services.conductor.balancing import BalanceKeeper
 from services.conductor.core import ConductorCore, Policy
 from services.conductor.fetcher import SnapshotFetcher
 from services.conductor.fleet import OWNER_ROLES, Change
@@ -54,6 +55,7 @@ class Conductor:
             scheduling=settings.scheduling,
             admission=settings.admission,
             balancing_threshold=settings.balancing_threshold,
+            balancing=settings.balancing,
         )
         self.core = ConductorCore(policy, rotation=int(context.epoch[:6], 16))
         self.fetcher = SnapshotFetcher(
@@ -74,6 +76,15 @@ class Conductor:
             self.advisor,
             context.id,
             context.log,
+        )
+        self.balance = BalanceKeeper(
+            context.bus,
+            context.subjects,
+            context.clock,
+            self.core,
+            context.id,
+            context.log,
+            context.metrics,
         )
         self._gauges = Gauges(context.metrics)
         self._resyncs = context.metrics.counters(names.INDEX_RESYNCS)
@@ -240,6 +251,7 @@ class Conductor:
             **self.fetcher.stats(),
             **self.prober.stats(),
             **self.roles.stats(),
+            **self.balance.stats(),
             "malformed": self.malformed,
         }
 
@@ -270,6 +282,8 @@ async def running_conductor(
             ]
             if context.settings.role_switching:
                 tasks.append(group.create_task(conductor.roles.run(), name="roles"))
+            if context.settings.balancing:
+                tasks.append(group.create_task(conductor.balance.run(), name="balance"))
             try:
                 await context.clock.sleep(warm_up_s)
                 await conductor.followed()

@@ -49,8 +49,7 @@ class RoleKeeper:
 
     def leads(self) -> bool:
         """Whether of all living conductors it is ours to speak."""
-        ids = [m.id for m in self._fleet if m.role == "conductor" and m.health is Health.ALIVE]
-        return self._id == min(ids, default=self._id)
+        return leads(self._id, self._fleet)
 
     def orders(self, now_s: float) -> list[Order]:
         """What should change now, at most one order per model."""
@@ -86,6 +85,12 @@ class RoleKeeper:
 
     def stats(self) -> dict[str, int]:
         return {"duties_told": self.told, "duties_failed": self.failed}
+
+
+def leads(id: str, fleet: Fleet) -> bool:
+    """Whether `id` is the first of all living conductors."""
+    ids = [m.id for m in fleet if m.role == "conductor" and m.health is Health.ALIVE]
+    return id == min(ids, default=id)
 
 
 def _dual(member: Member) -> Dual:

@@ -40,6 +40,7 @@ async def in_company(
         node.core,
         context.clock,
     )
+    node.spread.peers = peers
     guards.append(Guard(node.core, peers, context.clock))
     node.say_farewell = Farewell(node, peers, context.clock).run
     for shelf in node.core.ladder.shelves:

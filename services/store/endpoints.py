@@ -9,6 +9,7 @@ from moonpool.bus import Endpoint, Handler
 from moonpool.messages import Subjects
 from moonpool.messages.codec import decode, encode
 from moonpool.messages.store import (
+    CopyRequest,
     DrainRequest,
     GetEndRequest,
     GetStartRequest,
@@ -20,6 +21,7 @@ from moonpool.messages.store import (
     PutWholeRequest,
     RemoveRequest,
     SecureRequest,
+    SpareRequest,
     StatsRequest,
     WipeRequest,
 )
@@ -45,6 +47,8 @@ def node_endpoints(node: StoreNode, subjects: Subjects, owner: str) -> list[Endp
         "remove": _handler(RemoveRequest, node.remove),
         "secure": _handler(SecureRequest, node.secure),
         "pin": _handler(PinRequest, node.pin),
+        "copy": _handler(CopyRequest, node.spread.copy),
+        "spare": _handler(SpareRequest, node.spread.spare),
         "stats": _handler(StatsRequest, node.stats),
         "drain": _handler(DrainRequest, node.drain),
     }

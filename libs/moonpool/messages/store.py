@@ -181,6 +181,33 @@ class PinReply(msgspec.Struct, frozen=True):
     results: list[str]  # "pinned", "unpinned", "miss", "over_quota"
 
 
+class CopyRequest(msgspec.Struct, frozen=True):
+    """conductor -> node: these hot blocks should lie on `target` too. Sent in the background."""
+
+    tenant: TenantId
+    keys: bytes  # packed
+    target: str  # id of a node
+
+
+class CopyReply(msgspec.Struct, frozen=True):
+    """Per key: "committed", "exists", "miss" (not in this node's memory), "no_space", "over_quota",
+    "busy" (too many at once), "unreachable" (`target` takes nothing now), "failed"."""
+
+    results: list[str]
+
+
+class SpareRequest(msgspec.Struct, frozen=True):
+    """conductor -> node: others hold these as well. They go first when room is needed, unless
+    somebody reads them before."""
+
+    tenant: TenantId
+    keys: bytes  # packed
+
+
+class SpareReply(msgspec.Struct, frozen=True):
+    results: list[str]  # "spare", "miss", "wanted" (copies were asked for by whoever put it)
+
+
 class StatsRequest(msgspec.Struct, frozen=True):
     pass
 

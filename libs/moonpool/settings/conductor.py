@@ -26,6 +26,11 @@ class ConductorSettings(CommonSettings):
         description="Tell colocated instances to prefill or to decode only while that side is "
         "short and the other has room, and to do both again when it is not.",
     )
+    balancing: bool = Field(
+        False,
+        description="Copy hot prefixes to more nodes in the background while that saves more time "
+        "than it takes, and let such copies go when nobody reads them.",
+    )
     admission: Literal["ours", "none", "baseline", "early", "predicted"] = Field(
         "ours", description="Who is refused under overload; all but `ours` are there to compare."
     )

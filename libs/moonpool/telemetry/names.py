@@ -210,6 +210,11 @@ INDEX_BLOCKS = GaugeSpec("moonpool_index_blocks", "Replicas known to the index."
 INDEX_RESYNCS = CounterSpec(
     "moonpool_index_resyncs_total", "Snapshots fetched from owners, by cause.", ("cause",)
 )
+BALANCED_BLOCKS = CounterSpec(
+    "moonpool_balanced_blocks_total",
+    "Blocks that nodes were asked to copy or to let go, by verb and what became of them.",
+    ("verb", "outcome"),
+)
 PREDICTION_ERROR = GaugeSpec(
     "moonpool_prediction_error_ratio",
     "|predicted - actual| / actual of the last predictions, by model and quantile.",

@@ -16,7 +16,7 @@ def make_report(*waiting: str, queued: int | None = None) -> LoadReport:
 
 def came(punctual: Punctuality, ratio: float, count: int = 1) -> None:
     for number in range(count):
-        punctual.planned(RequestId(f"r{number}"), "A", 0.0, 1.0, 2.0, is_try=False)
+        punctual.planned(RequestId(f"r{number}"), "A", 0.0, 1.0, 1.5, is_try=False)
         punctual.reported(make_report(), ratio)
         punctual.check()
 
@@ -47,8 +47,8 @@ def test_lateness_widens_it_up_to_a_bound_and_a_few_late_ones_do_not() -> None:
 
 def test_who_is_named_still_waits_and_of_more_than_are_named_nothing_is_known() -> None:
     punctual = Punctuality()
-    punctual.planned(RequestId("a"), "A", 0.0, 1.0, 2.0, is_try=False)
-    punctual.planned(RequestId("b"), "A", 0.0, 1.0, 2.0, is_try=False)
+    punctual.planned(RequestId("a"), "A", 0.0, 1.0, 1.5, is_try=False)
+    punctual.planned(RequestId("b"), "A", 0.0, 1.0, 1.5, is_try=False)
     punctual.reported(make_report(), 0.1)  # sent before they arrived there
     punctual.reported(make_report("a", "b"), 0.5)
     punctual.reported(make_report("a", queued=9), 0.6)
