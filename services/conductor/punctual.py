@@ -14,7 +14,7 @@ from moonpool.messages.ids import RequestId
 from moonpool.messages.load import LoadReport, request_tag
 from services.conductor.regression import ErrorTrack
 
-SHARE = 0.9  # of first tokens that are to come within the time allowed for
+SHARE = 0.8  # of first tokens that are to come within the time allowed for
 ALLOWED_MAX = 2.0  # times the prediction
 _PRIORS = 16
 PRIOR_RATIOS = tuple(1.0 + 0.02 * step for step in range(_PRIORS))  # the widest goes first
@@ -44,7 +44,7 @@ class Punctuality:
 
     @property
     def allowed(self) -> float:
-        """Times a prediction, the time in which nearly all such first tokens come; >= 1."""
+        """Times a prediction, the time in which most such first tokens come; >= 1."""
         return self._allowed
 
     def planned(

@@ -222,7 +222,7 @@ PREDICTION_ERROR = GaugeSpec(
 )
 TTFT_ALLOWANCE = GaugeSpec(
     "moonpool_ttft_allowance_ratio",
-    "Times the predicted time to first token that admission allows for: what nine of ten kept.",
+    "Times the predicted time to first token that admission allows for: what four of five kept.",
 )
 TTFT_ERROR = GaugeSpec(
     "moonpool_ttft_error_ratio",

@@ -15,7 +15,8 @@ punctual ID COUNT ratio=R              first tokens that came after R times what
 plan REQUEST CHAIN TOKENS [exclude=ID,..] [ttft=S] [tbt=S] [model=NAME]
                                   [priority=high|normal|low]
 wanting / members
-conductor [scheduling=NAME] [admission=NAME]                      begins anew with other policies
+conductor [scheduling=NAME] [admission=NAME] [balancing=on]       begins anew with other policies
+asked SECONDS PER_S CHAIN TOKENS                                 plans of that, and what is balanced
 """
 
 import random
@@ -195,9 +196,32 @@ class Scenario:
     def _join(self, role: str, id: str, pool: str = "1000", slots: str = "8", **spot: str) -> None:
         self.mesh.join(role, id, pool=int(pool), slots=int(slots), **spot)
 
-    def do_conductor(self, scheduling: str = "ours", admission: str = "ours") -> None:
+    def do_conductor(
+        self, scheduling: str = "ours", admission: str = "ours", balancing: str = ""
+    ) -> None:
         """Everything anew, under other policies."""
-        self.mesh = Mesh(replace(POLICY, scheduling=scheduling, admission=admission))
+        policy = replace(POLICY, scheduling=scheduling, admission=admission)
+        self.mesh = Mesh(replace(policy, balancing=balancing == "on"))
+
+    def do_asked(self, seconds: str, per_s: str, chain: str, tokens: str) -> list[str]:
+        """Orders of the balancer are carried out at once."""
+        out = []
+        for second in range(1, int(seconds) + 1):
+            for number in range(int(per_s)):
+                self.mesh.plan(f"{chain}{self.mesh.now_s}.{number}", chain, int(tokens))
+            self.mesh.wait(1.0)
+            moved: dict[str, int] = {}
+            for order in self.mesh.core.balance(self.mesh.now_s):
+                what = (
+                    f"{order.source} > {order.target}" if order.target else f"less {order.source}"
+                )
+                moved[what] = moved.get(what, 0) + len(order.keys) // 16
+                if order.target:
+                    self.mesh.tell(order.target, "dram", stored=order.keys)
+                else:
+                    self.mesh.tell(order.source, "dram", removed=order.keys)
+            out += [f"{second} s: {what}, {blocks} blocks" for what, blocks in moved.items()]
+        return out or ["nothing"]
 
     def do_prefill(self, id: str, **options: str) -> None:
         self._join("prefill", id, **options)
