@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from moonpool.messages.ids import OwnerId
 from services.conductor.balance import (
     BURST_S,
     COLD_S,
@@ -49,7 +50,7 @@ class Play:
         block_s = BLOCK_BYTES / (1e8 if owner == "far" else 4e9)
         load_s = BLOCKS * block_s
         reuse = Reuse(BLOCKS, BLOCKS, load_s, compute_s, max(load_s, compute_s))
-        steps = [Step(0, BLOCKS, owner, "dram", block_s, 0.01)]
+        steps = [Step(0, BLOCKS, OwnerId(owner), "dram", block_s, 0.01)]
         keys = chain_keys(chain, 0, BLOCKS)
         fetch = Fetch("t", keys, steps, reuse, BLOCK_BYTES, "reader", NEAR)
         self.balancer.note(fetch, self.sites, self.now_s)
