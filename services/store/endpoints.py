@@ -8,6 +8,7 @@ import msgspec
 from moonpool.bus import Endpoint, Handler
 from moonpool.messages import Subjects
 from moonpool.messages.codec import decode, encode
+from moonpool.messages.keyed import LineRequest
 from moonpool.messages.store import (
     CopyRequest,
     DrainRequest,
@@ -25,6 +26,7 @@ from moonpool.messages.store import (
     StatsRequest,
     WipeRequest,
 )
+from services.store.line_desk import LineDesk
 from services.store.node import StoreNode
 
 Q = TypeVar("Q", bound=msgspec.Struct)
@@ -33,7 +35,9 @@ CONCURRENCY_MAX = 256
 PENDING_MAX = 4096
 
 
-def node_endpoints(node: StoreNode, subjects: Subjects, owner: str) -> list[Endpoint]:
+def node_endpoints(
+    node: StoreNode, lines: LineDesk, subjects: Subjects, owner: str
+) -> list[Endpoint]:
     """One endpoint per verb, under `mp.store.<owner>.`."""
     verbs = {
         "put_start": _handler(PutStartRequest, node.put_start),
@@ -51,6 +55,7 @@ def node_endpoints(node: StoreNode, subjects: Subjects, owner: str) -> list[Endp
         "spare": _handler(SpareRequest, node.spread.spare),
         "stats": _handler(StatsRequest, node.stats),
         "drain": _handler(DrainRequest, node.drain),
+        "line": _handler(LineRequest, lines.line),
     }
     return [
         Endpoint(

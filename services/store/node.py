@@ -90,8 +90,8 @@ class StoreNode:
         self._clock = clock
         self._on_changes = on_changes
         self._reply_max_bytes = reply_max_bytes
-        self._readers = region.grant("r")
-        self._writers = Writers(region)
+        self.readers = region.grant("r")
+        self.writers = Writers(region)
         self._checker = Checker(region.view)
         self.mover = Mover(core.ladder, region.view, clock, self.settle)
         self._securing = Securing(core, self.mover, self.settle, clock.now)
@@ -101,13 +101,13 @@ class StoreNode:
 
     async def put_start(self, request: PutStartRequest) -> PutStartReply:
         check_id(request.tenant, "tenant")
-        await self._make_room([item.size_bytes for item in request.items if item.size_bytes > 0])
+        await self.make_room([item.size_bytes for item in request.items if item.size_bytes > 0])
         put, slots = self.core.put_start(
             request.tenant,
             request.items,
             request.ttl_s,
             self._clock.now(),
-            hint=_hint_of(request.run_blocks),
+            hint=hint_of(request.run_blocks),
             replicas=request.replicas,
         )
         if not put:
@@ -115,7 +115,7 @@ class StoreNode:
             return PutStartReply(0, slots)
         ttl_s = min(request.ttl_s, self.core.limits.put_ttl_max_s)
         sizes = [item.size_bytes for item in request.items]
-        grant, slots = self._writers.admit(put, slots, sizes, ttl_s)
+        grant, slots = self.writers.admit(put, slots, sizes, ttl_s)
         self.settle()
         return PutStartReply(put, slots, grant)
 
@@ -138,8 +138,8 @@ class StoreNode:
 
     async def get_start(self, request: GetStartRequest) -> GetStartReply:
         check_id(request.tenant, "tenant")
-        keys = _keys_of(request.keys)
-        hint, now_s = _hint_of(request.run_blocks), self._clock.now()
+        keys = keys_of(request.keys)
+        hint, now_s = hint_of(request.run_blocks), self._clock.now()
         lease, slots = self.core.get_start(request.tenant, keys, request.lease_s, now_s, hint)
         self.settle()
         lease = await self._wait_for_loading(request, lease, keys, slots)
@@ -149,7 +149,7 @@ class StoreNode:
             if is_all and lease:
                 self.core.get_end(lease, self._clock.now())
                 lease = 0
-        reply = GetStartReply(lease, slots, self._readers if lease else None)
+        reply = GetStartReply(lease, slots, self.readers if lease else None)
         if len(keys) > 256 and len(encode(reply)) > self._reply_max_bytes:
             if lease:
                 self.core.get_end(lease, self._clock.now())
@@ -162,7 +162,7 @@ class StoreNode:
 
     async def promote(self, request: PromoteRequest) -> PromoteReply:
         check_id(request.tenant, "tenant")
-        keys, hint = _keys_of(request.keys), _hint_of(request.run_blocks)
+        keys, hint = keys_of(request.keys), hint_of(request.run_blocks)
         loading = self.core.promote(keys, self._clock.now(), hint)
         self.settle()
         return PromoteReply(loading)
@@ -174,7 +174,7 @@ class StoreNode:
 
     async def put_whole(self, request: PutWholeRequest) -> PutWholeReply:
         check_id(request.tenant, "tenant")
-        await self._make_room([len(item.data) for item in request.items if item.data])
+        await self.make_room([len(item.data) for item in request.items if item.data])
         now_s = self._clock.now()
         results = put_whole(self.core, self._segment, request.tenant, request.items, now_s)
         self.settle()
@@ -195,7 +195,7 @@ class StoreNode:
 
     async def remove(self, request: RemoveRequest) -> RemoveReply:
         check_id(request.tenant, "tenant")
-        keys = _keys_of(request.keys)
+        keys = keys_of(request.keys)
         if request.reason == "corrupt":
             return RemoveReply(await self._inspect(keys))
         asked, keys = keys, self._unchanged(keys, request.generations)
@@ -209,7 +209,7 @@ class StoreNode:
 
     async def pin(self, request: PinRequest) -> PinReply:
         check_id(request.tenant, "tenant")
-        keys = _keys_of(request.keys)
+        keys = keys_of(request.keys)
         now_s = self._clock.now()
         results = self.core.pin(
             request.tenant, keys, request.kind, request.ttl_s, now_s, request.replicas
@@ -256,7 +256,7 @@ class StoreNode:
             self.core.tick(now_s)
             self.core.trim(now_s)
             self.settle()
-            for put in await self._writers.lock_out():
+            for put in await self.writers.lock_out():
                 self.core.free_expired(put, self._clock.now())
             if now_s - checked_s >= CHECK_EVERY_S and self.is_idle:
                 checked_s = now_s
@@ -273,7 +273,7 @@ class StoreNode:
         self._checker.close()
         self.mover.close()
 
-    async def _make_room(self, sizes: list[int]) -> None:
+    async def make_room(self, sizes: list[int]) -> None:
         """A burst larger than the headroom waits a little for lower tiers to take what is worth
         keeping."""
         ends_s = self._clock.now() + ROOM_MAX_S
@@ -295,7 +295,7 @@ class StoreNode:
                 break
             if not await self.mover.wait_loaded(late, left_s):
                 break
-            hint = _hint_of(request.run_blocks)
+            hint = hint_of(request.run_blocks)
             lease = self.core.get_more(lease, keys, slots, lease_s, self._clock.now(), hint)
             self.settle()
         return lease
@@ -310,7 +310,7 @@ class StoreNode:
 
     async def secure(self, request: SecureRequest) -> SecureReply:
         check_id(request.tenant, "tenant")
-        keys = _keys_of(request.keys)
+        keys = keys_of(request.keys)
         check_extent(request.wait_s, len(keys), self.core.limits.keys_max)
         return SecureReply(await self._securing.answer(request.tenant, keys, request.wait_s))
 
@@ -331,9 +331,9 @@ class StoreNode:
         """Passes on what the core changed: writers' rights and the index elsewhere."""
         ended, expired = self.core.take_ended_puts()
         for put in ended:
-            self._writers.end(put)
+            self.writers.end(put)
         for put in expired:
-            self._writers.expire(put)
+            self.writers.expire(put)
         self.mover.begin(self.core.ladder.take_moves())
         residents = self.core.residents
         for name, changes in [
@@ -360,7 +360,7 @@ async def _nothing_to_save(wait_s: float) -> bool:
     return True
 
 
-def _hint_of(run_blocks: int) -> BlockHint:
+def hint_of(run_blocks: int) -> BlockHint:
     return _known_hint(min(run_blocks, RUN_BLOCKS_MAX)) if run_blocks > 0 else NO_HINT
 
 
@@ -370,7 +370,7 @@ def _known_hint(run_blocks: int) -> BlockHint:
     return BlockHint(run_blocks)
 
 
-def _keys_of(packed: bytes) -> list[BlockKey]:
+def keys_of(packed: bytes) -> list[BlockKey]:
     try:
         return unpack_keys(packed)
     except ValueError as error:

@@ -24,6 +24,7 @@ from services.store.endpoints import node_endpoints
 from services.store.http_service import http_if_wanted
 from services.store.keeping import KeepFolder
 from services.store.limits import Limits
+from services.store.line_desk import LineDesk
 from services.store.lower import Lower, make_lower
 from services.store.memory import TooLittleMemory, require_memory
 from services.store.node import StoreNode
@@ -87,11 +88,12 @@ async def running_node(context: Context) -> AsyncIterator[StoreNode]:
 
             node = StoreNode(core, region, context.clock, on_changes, context.bus.payload_max_bytes)
             node.on_relist = events.relist
+            lines = LineDesk(node, transfer)
             try:
                 await _open_lower(context, node, lower)
                 async with (
                     events,
-                    _on_the_bus(context, node, transfer, events),
+                    _on_the_bus(context, node, transfer, events, lines),
                     http_if_wanted(context, folder),
                 ):
                     yield node
@@ -100,6 +102,7 @@ async def running_node(context: Context) -> AsyncIterator[StoreNode]:
                 await _keep(context, node)
                 raise
             finally:
+                await lines.close()
                 node.close()
         finally:
             await transfer.close()
@@ -133,7 +136,11 @@ async def _open_lower(context: Context, node: StoreNode, lower: list[Lower]) -> 
 
 @asynccontextmanager
 async def _on_the_bus(
-    context: Context, node: StoreNode, transfer: TransferEngine, events: EventPublisher
+    context: Context,
+    node: StoreNode,
+    transfer: TransferEngine,
+    events: EventPublisher,
+    lines: LineDesk,
 ) -> AsyncIterator[None]:
     """Endpoints, heartbeat and reports. Leaving says goodbye first, so that nobody comes any more,
     and closes the endpoints last."""
@@ -142,7 +149,7 @@ async def _on_the_bus(
         async with asyncio.timeout(RULES_MAX_S):
             await rules.read()
     registration = context.registration(transfer.endpoints)
-    endpoints = [*node_endpoints(node, context.subjects, context.id), events.endpoint()]
+    endpoints = [*node_endpoints(node, lines, context.subjects, context.id), events.endpoint()]
     service = await context.serve(endpoints, {"host_id": context.host_id})
     reporter = Reporter(context, node.core, transfer)
     tier = node.core.residents.tier

@@ -23,6 +23,12 @@ def _writable(buffer: bytes | memoryview) -> memoryview:
     return memoryview(raw).cast("B")
 
 
+def fresh(size_bytes: int) -> tuple[bytes, memoryview]:
+    """A new bytes object of `size_bytes` >= 2, and the view to fill it by before anybody looks."""
+    value: bytes = _make(None, size_bytes)
+    return value, _writable(value)
+
+
 @asynccontextmanager
 async def fresh_bytes(
     transfer: TransferEngineProtocol, size_bytes: int

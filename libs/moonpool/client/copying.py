@@ -12,8 +12,9 @@ from moonpool.client.manifest import Manifest, new_manifest, pack
 from moonpool.client.objects import put_large, put_small, whole_item
 from moonpool.client.outcomes import outcome_error
 from moonpool.client.parts import erase, erase_parts, read_parts
-from moonpool.client.reader import Reader, Want
+from moonpool.client.reader import Reader
 from moonpool.client.striping import Large, part_source, publish, replace_places, write_parts
+from moonpool.client.wants import Want
 from moonpool.kv.named import Kind, tail_of
 from moonpool.messages import MoonpoolError
 

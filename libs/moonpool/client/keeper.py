@@ -10,7 +10,8 @@ from moonpool.client.entries import Entry, manifests_of, peek_all
 from moonpool.client.kit import Kit
 from moonpool.client.manifest import Manifest
 from moonpool.client.parts import missing_parts
-from moonpool.client.reader import Reader, Want
+from moonpool.client.reader import Reader
+from moonpool.client.wants import Want
 from moonpool.kv import BlockKey
 from moonpool.messages import CallerError
 from moonpool.messages.store import ListedName, ListReply

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from moonpool.client.blocks import BlockStore
+from moonpool.client.lines import Lines
 from moonpool.client.manifest import STRIPE_BYTES
 from moonpool.client.mesh import Mesh
 from moonpool.client.sources import Sources
@@ -20,6 +21,7 @@ class Kit:
     transfer: TransferEngineProtocol
     staging: Staging
     sources: Sources
+    lines: Lines
     tenant: TenantId
     salt: bytes = field(default=b"", repr=False)
     stripe_bytes: int = STRIPE_BYTES

@@ -10,6 +10,7 @@ from moonpool.client.watch import answer_of
 from moonpool.kv import BlockKey, pack_keys
 from moonpool.messages import Subjects, TenantId
 from moonpool.messages.codec import decode, encode
+from moonpool.messages.keyed import LineReply, LineRequest
 from moonpool.messages.store import (
     DrainReply,
     DrainRequest,
@@ -169,12 +170,18 @@ class NodeCalls:
         request = DrainRequest(within_s)
         return (await self._ask(node, "drain", request, DrainReply)).accepted
 
+    async def line(self, node: str, tenant: TenantId, timeout_s: float) -> LineReply:
+        """A capability for lines to the node."""
+        subject = self._subjects.store(node, "line")
+        answer = await self._bus.request(subject, encode(LineRequest(tenant)), timeout_s)
+        return decode(answer, LineReply)
+
     async def _ask(self, node: str, verb: str, request: msgspec.Struct, kind: type[R]) -> R:
         subject = self._subjects.store(node, verb)
         asking = self._bus.request(subject, encode(request), self._timeout_s)
-        return decode(await answer_of(asking, lambda: self._probe(node)), kind)
+        return decode(await answer_of(asking, lambda: self.probe(node)), kind)
 
-    async def _probe(self, node: str) -> None:
+    async def probe(self, node: str) -> None:
         """Raises NoResponder when nobody serves as this node."""
         nothing = encode(GetStartRequest(TenantId("public"), b"", 0.0))
         await self._bus.request(self._subjects.store(node, "get_start"), nothing, self._timeout_s)

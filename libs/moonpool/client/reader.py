@@ -3,73 +3,25 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 
 from moonpool.bus import NoResponder
-from moonpool.client.base import GetResult, Place
 from moonpool.client.blocks import KEYS_MAX
 from moonpool.client.borrowing import fresh_bytes
 from moonpool.client.entries import Entry, peek_all
-from moonpool.client.errors import BadRange, CorruptValue, LeaseLost, StillLoading, TargetTooSmall
+from moonpool.client.errors import CorruptValue, LeaseLost, StillLoading
 from moonpool.client.get_session import GetSession, SpanRead
 from moonpool.client.kit import Kit
-from moonpool.client.manifest import Manifest
+from moonpool.client.line_gets import get_on_line
 from moonpool.client.parts import PartsLost, erase_parts, read_parts
-from moonpool.client.spans import Span, range_of
+from moonpool.client.spans import Span
 from moonpool.client.together import all_of
-from moonpool.kv import BlockKey
-from moonpool.kv.named import TRAILER_BYTES, Kind
+from moonpool.client.wants import MISS, Read, Want, at_once
+from moonpool.kv.named import TRAILER_BYTES
 from moonpool.messages import MoonpoolError
 from moonpool.messages.store import INLINE_MAX_BYTES
 
 BATCH_BYTES = 64 << 20  # of values read together
 LOOKS_MAX = 3  # at a name whose parts vanish while they are read: it is being replaced
-
-
-@dataclass(frozen=True, slots=True)
-class Want:
-    """A value, or a range of it; into a caller's memory when there is some."""
-
-    key: BlockKey
-    name: str
-    start: int = 0
-    length: int | None = None
-    into: Place | None = None
-    room_bytes: int = 0  # in `into`
-
-    def range_of(self, size_bytes: int) -> tuple[int, int]:
-        """Raises BadRange, TargetTooSmall."""
-        if self.start > size_bytes:
-            raise BadRange(f"{self.name!r} has {size_bytes} bytes, none from {self.start} on")
-        start, end = range_of(size_bytes, self.start, self.length)
-        if self.into is not None and end - start > self.room_bytes:
-            raise TargetTooSmall(f"{end - start} bytes of {self.name!r} into {self.room_bytes}")
-        return start, end
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """What became of a Want: a miss when everything is empty."""
-
-    value: bytes | None = None
-    size_bytes: int = -1  # read into the caller's memory
-    error: MoonpoolError | None = None
-    manifest: tuple[Manifest, Entry] | None = None  # where to read on
-
-    @property
-    def is_found(self) -> bool:
-        return self.value is not None or self.size_bytes >= 0 or self.manifest is not None
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether nobody else need be asked."""
-        return self.is_found or isinstance(self.error, BadRange | TargetTooSmall)
-
-    def result(self) -> GetResult:
-        return GetResult(self.value, self.error)
-
-
-MISS = Read()
 
 
 class Reader:
@@ -180,6 +132,16 @@ class Reader:
         return out
 
     async def _turn(self, node: str, wants: Sequence[Want]) -> list[Read]:
+        """Over a line, and what cannot be had there on the bus."""
+        quick = await get_on_line(self._kit, node, wants)
+        if quick is None:
+            return await self._session(node, wants)
+        left = [index for index, read in enumerate(quick) if read is None]
+        rest = await self._session(node, [wants[i] for i in left]) if left else []
+        late = dict(zip(left, rest, strict=True))
+        return [late[i] if read is None else read for i, read in enumerate(quick)]
+
+    async def _session(self, node: str, wants: Sequence[Want]) -> list[Read]:
         blocks = self._kit.blocks
         keys = [want.key for want in wants]
         async with await blocks.open_get(
@@ -190,7 +152,8 @@ class Reader:
             inline_bytes=INLINE_MAX_BYTES,
             tail_bytes=TRAILER_BYTES,
         ) as get:
-            out = [_at_once(get, index, want) for index, want in enumerate(wants)]
+            out = [at_once(node, get.slots[i], want) for i, want in enumerate(wants)]
+            get.corrupt |= {i for i, read in enumerate(out) if read and read.is_damaged}
             left = [index for index, read in enumerate(out) if read is None]
             reads = [read or MISS for read in out]
             for part in _groups(get, left):
@@ -260,35 +223,6 @@ class Reader:
             return None
         except MoonpoolError as error:
             return Read(error=error)
-
-
-def _at_once(get: GetSession, index: int, want: Want) -> Read | None:
-    """What the answer itself says; None: the bytes are to be read."""
-    slot = get.slots[index]
-    if slot.status == "miss":
-        return MISS
-    entry = Entry(get.node, slot)
-    if slot.status == "loading" or not slot.data:
-        return Read(error=StillLoading(f"{want.name!r} is on its way on {get.node}: ask again"))
-    if not entry.is_whole:
-        return None
-    if not entry.is_sound:
-        get.corrupt.add(index)
-        return Read(error=CorruptValue(f"{want.name!r} on {get.node} is damaged"))
-    trailer = entry.trailer
-    try:
-        if trailer is None:
-            raise CorruptValue(f"{want.name!r} on {get.node} is no value")
-        if trailer.kind is Kind.MANIFEST and (manifest := entry.manifest()) is not None:
-            return Read(manifest=(manifest, entry))
-        start, end = want.range_of(trailer.value_bytes)
-    except MoonpoolError as error:
-        return Read(error=error)
-    if want.into is None:
-        return Read(slot.data[start:end])
-    region, at = want.into
-    region.view[at : at + end - start] = slot.data[start:end]
-    return Read(size_bytes=end - start)
 
 
 def _read_of(read: SpanRead, want: Want, values: Mapping[int, bytes], corrupt: set[int]) -> Read:

@@ -31,13 +31,15 @@ from moonpool.client.copying import Copier
 from moonpool.client.errors import NoNodes
 from moonpool.client.keeper import Keeper
 from moonpool.client.kit import Kit
+from moonpool.client.lines import Lines
 from moonpool.client.manifest import STRIPE_BYTES
 from moonpool.client.mesh import Mesh
 from moonpool.client.node_calls import TIMEOUT_S
 from moonpool.client.placement import make_strategy
-from moonpool.client.reader import Read, Reader, Want
+from moonpool.client.reader import Reader
 from moonpool.client.sources import Sources
 from moonpool.client.staging import Staging
+from moonpool.client.wants import Read, Want
 from moonpool.client.writer import Writer, as_item
 from moonpool.clock import RealClock
 from moonpool.kv import BlockKey
@@ -70,8 +72,10 @@ class StoreClient:
         salt: bytes = b"",
         placement: str = "local_first",
         stripe_bytes: int = STRIPE_BYTES,
+        lines: bool = True,
     ) -> None:
-        """ValueError on an unknown placement or stripes that are too small."""
+        """`lines`: what need not go over the bus does not. ValueError on an unknown placement or
+        stripes that are too small."""
         if stripe_bytes < STRIPE_MIN_BYTES:
             raise ValueError(f"stripes of {stripe_bytes} bytes; {STRIPE_MIN_BYTES} at least")
         rng = Random(randbits(64))
@@ -83,6 +87,7 @@ class StoreClient:
             transfer,
             Staging(transfer, SCRATCH_BYTES),
             Sources(rng),
+            Lines(self.blocks.calls, transfer, TenantId(tenant), timeout_s, wanted=lines),
             TenantId(tenant),
             salt,
             stripe_bytes,
@@ -110,6 +115,7 @@ class StoreClient:
         wait_s: float = 5.0,
         timeout_s: float = TIMEOUT_S,
         tls: TlsFiles | None = None,
+        lines: bool = True,
     ) -> AsyncIterator[Self]:
         """A client of the mesh while inside. `nodes` empty: whichever are there, and at least one
         must show up within `wait_s`: NoNodes otherwise. `salt`: names are looked up with it, so
@@ -128,6 +134,7 @@ class StoreClient:
                         client = cls(
                             bus, transfer, members, subjects, tenant, nodes, timeout_s,
                             host_id=host, salt=salt, placement=placement, stripe_bytes=stripe_bytes,
+                            lines=lines,
                         )  # fmt: skip
                         await client.wait_for_nodes(wait_s)
                         yield client
@@ -337,7 +344,8 @@ class StoreClient:
 
     def own_stats(self) -> dict[str, int]:
         """This client's memory and reads under way."""
-        return {**self._kit.staging.stats(), **self._kit.sources.stats()}
+        kit = self._kit
+        return {**kit.staging.stats(), **kit.sources.stats(), **kit.lines.stats()}
 
     def key(self, name: str) -> BlockKey:
         """What nodes know the name by."""

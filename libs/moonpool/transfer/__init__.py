@@ -21,6 +21,7 @@ from moonpool.transfer.errors import (
     TransferTimeout,
 )
 from moonpool.transfer.mapping import MappedView
+from moonpool.transfer.nearby import Nearby
 from moonpool.transfer.regions import LocalRegion
 from moonpool.transfer.remote import OpenedGrant
 from moonpool.transfer.tls import TlsFiles
@@ -33,6 +34,7 @@ __all__ = [
     "GrantRefused",
     "LocalRegion",
     "MappedView",
+    "Nearby",
     "Op",
     "OpenedGrant",
     "PeerLost",

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Sequence
 from weakref import WeakSet
 
-from moonpool.messages.segments import Endpoint
+from moonpool.messages.segments import RegionGrant
 from moonpool.transfer import vectored
 from moonpool.transfer.errors import GrantRefused, PeerLost
 from moonpool.transfer.lines import Line
@@ -77,13 +77,12 @@ class LineDesk:
         self._open.add(line)
         self._take(line, key)
 
-    async def open(
-        self, segment: str, epoch: str, endpoints: Sequence[Endpoint], key: bytes
-    ) -> Line:
-        """A line to the owner `segment`. Raises PeerLost, GrantRefused when it is not the life of
-        it that gave out `key`."""
+    async def open(self, grant: RegionGrant, key: bytes) -> Line:
+        """A line to the owner of `grant`. Raises PeerLost, GrantRefused when it is not the life of
+        it that gave that out."""
+        segment, epoch = grant.segment, grant.epoch
         failed: Exception | None = None
-        for endpoint in endpoints:
+        for endpoint in grant.endpoints:
             if endpoint.transport != "tcp" or not self._is_plain or self._closed:
                 continue
             try:

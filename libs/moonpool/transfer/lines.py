@@ -11,6 +11,7 @@ much at once an owner may have a thread of its own use the socket (`fd`).
 
 import asyncio
 import errno
+import os
 import socket
 import struct
 import time
@@ -66,7 +67,7 @@ class Line:
     the other side sends what none of us sends; close it then."""
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
-        """`sock` is blocking: whoever must not wait says so with each call."""
+        """Whoever must not wait says so with each call, whatever the socket is set to."""
         self.sock = sock
         self.closed = False
         self.expecting = False  # an exchange is under way: what comes is looked for
@@ -104,6 +105,7 @@ class Line:
     def lend(self) -> None:
         """A thread uses the socket until `give_back`: to close the line is only to cut it."""
         self._lent = True
+        os.set_blocking(self._fd, True)  # a loop may have made it otherwise
 
     def give_back(self) -> None:
         """The thread has left it. Idempotent."""
