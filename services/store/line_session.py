@@ -87,7 +87,8 @@ class LineSession:
                 ask = decode(frame.body, KeyedPut)
                 self._run(self._put(frame.number, ask, frame.payload_bytes))
             case Said.CALL if not frame.payload_bytes:
-                self._run(self._call(frame.number, decode(frame.body, KeyedCall)))
+                call = decode(frame.body, KeyedCall)
+                self._run(self._call(frame.number, call.verb, bytes(call.request)))
             case Said.END if not frame.payload_bytes:
                 self._node.core.get_end(decode(frame.body, KeyedEnd).lease, self._node.now())
                 self._node.settle()
@@ -108,10 +109,10 @@ class LineSession:
             self._fail(number, BadRequest("too large an answer: ask for fewer keys at once"))
             return
         head = pack_line(Said.DONE, number, body, answer.payload_bytes)
-        views: list[bytes | memoryview] = [head, *answer.views(self._node.region.view)]
+        views: list[bytes | memoryview] = [*head, *answer.views(self._node.region.view)]
         sent = 0
         if answer.payload_bytes <= LOOP_BYTES_MAX and len(views) < VIEWS_MAX:
-            total = len(head) + answer.payload_bytes
+            total = sum(map(len, head)) + answer.payload_bytes
             try:
                 sent = self._line.send_now([*views, COUNTS] if answer.ranges else views)
             except StreamBroken:
@@ -185,20 +186,20 @@ class LineSession:
 
     # Everything else.
 
-    async def _call(self, number: int, call: KeyedCall) -> None:
+    async def _call(self, number: int, verb: str, question: bytes) -> None:
         request: msgspec.Struct
         reply: msgspec.Struct
         try:
-            if call.verb == "get_start":
-                request = decode(call.request, GetStartRequest)
+            if verb == "get_start":
+                request = decode(question, GetStartRequest)
                 self._require_own(request.tenant)
                 reply = await self._node.get_start(request)
-            elif call.verb == "put_whole":
-                request = decode(call.request, PutWholeRequest)
+            elif verb == "put_whole":
+                request = decode(question, PutWholeRequest)
                 self._require_own(request.tenant)
                 reply = await self._node.put_whole(request)
             else:
-                raise BadRequest(f"no verb of a line: {call.verb!r}")
+                raise BadRequest(f"no verb of a line: {verb!r}")
         except MalformedMessage:
             raise
         except MoonpoolError as error:
@@ -214,9 +215,9 @@ class LineSession:
         body = encode(reply)
         if len(body) > BODY_MAX_BYTES:
             body = encode(BadRequest("too large an answer").info())
-            await self._line.send(pack_line(Said.FAILED, number, body), STALL_S)
+            await self._line.send([*pack_line(Said.FAILED, number, body)], STALL_S)
             return
-        await self._line.send(pack_line(Said.DONE, number, body), STALL_S)
+        await self._line.send([*pack_line(Said.DONE, number, body)], STALL_S)
 
     async def _refuse(self, number: int, payload_bytes: int, error: MoonpoolError) -> None:
         """Takes what comes all the same: its sender does not listen before it is done."""
@@ -225,11 +226,11 @@ class LineSession:
             part = sink[: min(payload_bytes, len(sink))]
             await self._line.take(part, STALL_S)
             payload_bytes -= len(part)
-        await self._line.send(pack_line(Said.FAILED, number, encode(error.info())), STALL_S)
+        await self._line.send([*pack_line(Said.FAILED, number, encode(error.info()))], STALL_S)
 
     def _fail(self, number: int, error: MoonpoolError) -> None:
         frame = pack_line(Said.FAILED, number, encode(error.info()))
-        if self._line.send_now([frame]) < len(frame):
+        if self._line.send_now([*frame]) < sum(map(len, frame)):
             raise StreamBroken(0, "answers are not read")
 
     def _apart(self, do: Callable[[], None]) -> asyncio.Future[None]:

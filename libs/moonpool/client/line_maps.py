@@ -43,7 +43,7 @@ async def get_by_map(
                 for index in left:
                     out[index] = None
         end = encode(KeyedEnd(got.lease))
-        await kit.lines.tell(node, line, pack_line(Said.END, kit.lines.next_number(), end))
+        await kit.lines.tell(node, line, *pack_line(Said.END, kit.lines.next_number(), end))
     return out
 
 

@@ -140,13 +140,13 @@ class Lines:
         """One question and the head of its answer. Raises what the node answered, StreamBroken,
         and of a silent node what the bus would say: NoResponder, RequestTimeout."""
         number = next(self._numbers) & 0xFFFFFFFF
-        await self.tell(node, line, pack_line(kind, number, encode(body)))
+        await self.tell(node, line, *pack_line(kind, number, encode(body)))
         return await self.answer(node, line, number)
 
-    async def tell(self, node: str, line: Line, view: bytes | memoryview) -> None:
+    async def tell(self, node: str, line: Line, *views: bytes | memoryview) -> None:
         """Raises StreamBroken, RequestTimeout."""
         try:
-            await line.send(view, self.timeout_s)
+            await line.send([*views], self.timeout_s)
         except TimeoutError as error:
             raise RequestTimeout(node, self.timeout_s) from error
 

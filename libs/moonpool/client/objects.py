@@ -3,14 +3,13 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from moonpool.client.base import Place
 from moonpool.client.blocks import KEYS_MAX
 from moonpool.client.kit import Kit
+from moonpool.client.line_puts import put_on_line
 from moonpool.client.outcomes import Outcome
 from moonpool.client.put_session import Piece
-from moonpool.client.spans import sums_of
+from moonpool.client.source import Source
 from moonpool.kv import KEY_BYTES, BlockKey
 from moonpool.kv.checksum import checksum_of
 from moonpool.messages import MoonpoolError
@@ -19,26 +18,6 @@ from moonpool.transfer.base import Priority
 
 INLINE_BYTES = 256 << 10  # summed at once: a thread costs more
 PUT_TTL_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """An object to be written: bytes of somebody's memory, and a tail of a few hundred bytes."""
-
-    key: BlockKey
-    body: Place
-    body_bytes: int  # >= 1
-    tail: bytes
-    chunk_bytes: int
-    takes: bool = False  # in place of what lies under the key
-
-    @property
-    def size_bytes(self) -> int:
-        return self.body_bytes + len(self.tail)
-
-    def checksums(self) -> bytes:
-        region, at = self.body
-        return sums_of(region.view[at : at + self.body_bytes], self.tail, self.chunk_bytes)
 
 
 def whole_item(
@@ -64,7 +43,8 @@ async def put_large(kit: Kit, node: str, sources: Sequence[Source]) -> list[Outc
     """One outcome per object; at most `KEYS_MAX` of them. A node that fails gives its error to
     all."""
     try:
-        return await _put_large(kit, node, sources)
+        quick = await put_on_line(kit, node, sources)
+        return await _put_large(kit, node, sources) if quick is None else quick
     except MoonpoolError as error:
         kit.mesh.doubt(node, error)
         return [error] * len(sources)

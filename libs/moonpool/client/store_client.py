@@ -247,7 +247,7 @@ class StoreClient:
         """Per name (region, offset, bytes of room); what `get_into` would return or raise."""
         wants = []
         for name, (region, offset, room_bytes) in targets.items():
-            _part_of(region, offset, room_bytes)
+            _require_part(region, offset, room_bytes)
             key, into = self._kit.key(check_name(name)), (region, offset)
             wants.append(Want(key, name, into=into, room_bytes=room_bytes))
         reads = await self._reader.read(wants)
@@ -364,10 +364,15 @@ class StoreClient:
 
 
 def _part_of(region: Region, offset: int, size_bytes: int) -> memoryview:
+    """Raises as `_require_part`."""
+    _require_part(region, offset, size_bytes)
+    return region.view[offset : offset + size_bytes]
+
+
+def _require_part(region: Region, offset: int, size_bytes: int) -> None:
     """ValueError when it is not within the region."""
     if offset < 0 or size_bytes < 0 or offset + size_bytes > region.length:
         raise ValueError(f"[{offset}, +{size_bytes}) is outside a region of {region.length} bytes")
-    return region.view[offset : offset + size_bytes]
 
 
 def _size_of(read: Read) -> int | MoonpoolError | None:

@@ -11,9 +11,10 @@ from moonpool.client.entries import Entry, manifests_of, peek
 from moonpool.client.errors import NoSpace, PutFailed, ValueTooLarge
 from moonpool.client.kit import Kit
 from moonpool.client.manifest import Manifest, new_manifest, pack
-from moonpool.client.objects import Source, put_large, put_small, whole_item
+from moonpool.client.objects import put_large, put_small, whole_item
 from moonpool.client.outcomes import Outcome, outcome_error
 from moonpool.client.parts import erase_parts, missing_parts
+from moonpool.client.source import Source
 from moonpool.kv import BlockKey
 from moonpool.kv.named import Kind, chunked, part_key, tail_of
 from moonpool.messages import MoonpoolError

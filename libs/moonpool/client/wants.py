@@ -8,12 +8,13 @@ from moonpool.client.errors import BadRange, CorruptValue, StillLoading, TargetT
 from moonpool.client.manifest import Manifest
 from moonpool.client.spans import range_of
 from moonpool.kv import BlockKey
-from moonpool.kv.named import Kind
+from moonpool.kv.checksum import checksum_of
+from moonpool.kv.named import Kind, read_trailer
 from moonpool.messages import MoonpoolError
 from moonpool.messages.store import GetSlot
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # never changed; to freeze it would double the price of making it
 class Want:
     """A value, or a range of it; into a caller's memory when there is some."""
 
@@ -34,7 +35,7 @@ class Want:
         return start, end
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # never changed; to freeze it would double the price of making it
 class Read:
     """What became of a Want: a miss when everything is empty."""
 
@@ -62,27 +63,30 @@ MISS = Read()
 
 def at_once(node: str, slot: GetSlot, want: Want) -> Read | None:
     """What the answer itself says; None: the bytes are to be read."""
+    data = slot.data
     if slot.status == "miss":
         return MISS
-    entry = Entry(node, slot)
-    if slot.status == "loading" or not slot.data:
+    if slot.status == "loading" or not data:
         return Read(error=StillLoading(f"{want.name!r} is on its way on {node}: ask again"))
-    if not entry.is_whole:
+    if len(data) != slot.size_bytes:
         return None
-    if not entry.is_sound:
+    if checksum_of(data) != slot.checksums:
         error = CorruptValue(f"{want.name!r} on {node} is damaged")
         return Read(error=error, is_damaged=True)
-    trailer = entry.trailer
+    trailer = read_trailer(data, slot.size_bytes)
     try:
         if trailer is None:
             raise CorruptValue(f"{want.name!r} on {node} is no value")
-        if trailer.kind is Kind.MANIFEST and (manifest := entry.manifest()) is not None:
-            return Read(manifest=(manifest, entry))
+        if trailer.kind is Kind.MANIFEST:
+            entry = Entry(node, slot)
+            manifest = entry.manifest()
+            if manifest is not None:
+                return Read(manifest=(manifest, entry))
         start, end = want.range_of(trailer.value_bytes)
     except MoonpoolError as error:
         return Read(error=error)
     if want.into is None:
-        return Read(slot.data[start:end])
+        return Read(data[start:end])
     region, at = want.into
-    region.view[at : at + end - start] = slot.data[start:end]
+    region.view[at : at + end - start] = data[start:end]
     return Read(size_bytes=end - start)

@@ -13,10 +13,11 @@ from moonpool.client.borrowing import lent
 from moonpool.client.entries import Entry, manifests_of, peek_all
 from moonpool.client.errors import NoNodes, ValueTooLarge
 from moonpool.client.kit import Kit
-from moonpool.client.objects import Source, put_large, put_small, whole_item
+from moonpool.client.objects import put_large, put_small, whole_item
 from moonpool.client.outcomes import Outcome, outcome_error
 from moonpool.client.parts import erase, erase_parts
 from moonpool.client.placement import first_node, rank_nodes
+from moonpool.client.source import Source
 from moonpool.client.striping import Large, put_striped
 from moonpool.client.together import all_of
 from moonpool.kv import BlockKey

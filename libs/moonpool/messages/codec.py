@@ -27,7 +27,7 @@ def encode(message: msgspec.Struct) -> bytes:
     return _encoder.encode(message)
 
 
-def decode(data: bytes, kind: type[T]) -> T:
+def decode(data: bytes | memoryview, kind: type[T]) -> T:
     """One message of type `kind`. Raises MalformedMessage."""
     decoder = _decoders.get(kind)
     if decoder is None:

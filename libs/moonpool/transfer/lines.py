@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from moonpool.transfer import vectored
 from moonpool.transfer.vectored import StreamBroken
@@ -28,6 +28,7 @@ VERSION = 1
 BODY_MAX_BYTES = 1 << 20
 PAYLOAD_MAX_BYTES = 2 << 30
 INBOX_BYTES = 8 << 10
+JOINED_BYTES_MAX = 4 << 10  # of a body that is copied behind its head
 SPIN_S = 150e-6  # for an answer's first byte, while nobody else is on the line
 HURRY_S = 300e-6  # of one turn of the loop, while bytes keep coming
 _SEAL = struct.Struct("<Q")
@@ -39,25 +40,30 @@ _SEND_NOW = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
 @dataclass(slots=True)
 class LineFrame:
-    """What one side said. Its payload is still on the line."""
+    """What one side said. Its payload is still on the line; `body` lasts until more is taken in."""
 
     kind: int
     number: int
-    body: bytes
+    body: memoryview
     payload_bytes: int
 
 
-def pack_line(kind: int, number: int, body: bytes, payload_bytes: int = 0) -> bytes:
-    """Head and body of a frame."""
-    rest = _HEAD.pack(MAGIC, VERSION, kind, 0, number & 0xFFFFFFFF, len(body), payload_bytes) + body
-    return _SEAL.pack(xxh3_64_intdigest(rest)) + rest
+def pack_line(kind: int, number: int, body: bytes, payload_bytes: int = 0) -> list[bytes]:
+    """Head and body of a frame, to be sent one after the other."""
+    head = _HEAD.pack(MAGIC, VERSION, kind, 0, number & 0xFFFFFFFF, len(body), payload_bytes)
+    if len(body) <= JOINED_BYTES_MAX:
+        head += body
+        return [_SEAL.pack(xxh3_64_intdigest(head)) + head]
+    state = xxh3_64(head)
+    state.update(body)
+    return [_SEAL.pack(state.intdigest()) + head, body]
 
 
-def _frame_of(whole: bytes) -> LineFrame:
+def _frame_of(whole: memoryview) -> LineFrame:
     """Raises StreamBroken when it is not what was sent."""
     (seal,) = _SEAL.unpack_from(whole)
     _, _, kind, _, number, _, payload_bytes = _HEAD.unpack_from(whole, _SEAL.size)
-    if xxh3_64_intdigest(memoryview(whole)[_SEAL.size :]) != seal:
+    if xxh3_64_intdigest(whole[_SEAL.size :]) != seal:
         raise StreamBroken(errno.EPROTO, "a head was damaged")
     return LineFrame(kind, number, whole[HEAD_BYTES:], payload_bytes)
 
@@ -76,7 +82,8 @@ class Line:
         self._inbox = bytearray(INBOX_BYTES)
         self._view = memoryview(self._inbox)
         self._start = self._end = 0  # what lies in the inbox
-        self._large: tuple[bytes, memoryview, int] | None = None  # a long body: head, room, filled
+        self._long = memoryview(b"")  # room for a frame that the inbox does not hold, kept
+        self._long_bytes = self._long_filled = 0  # of such a frame; 0: there is none
         self._fd = sock.fileno()
         self._reading = self._writing = False
         self._turn_ends_s = 0.0  # how long bytes may be looked for without a rest
@@ -142,10 +149,9 @@ class Line:
 
     def _more(self) -> bool:
         """Takes in what has arrived; False when that is nothing."""
-        if self._large is not None:
-            head, room, filled = self._large
-            got = self._receive_now(room[filled:])
-            self._large = (head, room, filled + got)
+        if self._long_bytes:
+            got = self._receive_now(self._long[self._long_filled : self._long_bytes])
+            self._long_filled += got
             return got > 0
         if self._start == self._end:
             self._start = self._end = 0
@@ -158,12 +164,11 @@ class Line:
         return got > 0
 
     def _parse(self) -> LineFrame | None:
-        if self._large is not None:
-            head, room, filled = self._large
-            if filled < len(room):
+        if self._long_bytes:
+            if self._long_filled < self._long_bytes:
                 return None
-            self._large = None
-            return _frame_of(head + bytes(room))
+            whole, self._long_bytes = self._long[: self._long_bytes], 0
+            return _frame_of(whole)
         have = self._end - self._start
         if have < HEAD_BYTES:
             return None
@@ -174,16 +179,16 @@ class Line:
             raise StreamBroken(errno.EPROTO, "not our magic, version or size")
         if payload > PAYLOAD_MAX_BYTES:
             raise StreamBroken(errno.EPROTO, f"a payload of {payload} bytes")
-        body_at = self._start + HEAD_BYTES
-        if have >= HEAD_BYTES + body_bytes:
-            whole = bytes(self._view[self._start : body_at + body_bytes])
-            self._start = body_at + body_bytes
+        frame_bytes = HEAD_BYTES + body_bytes
+        if have >= frame_bytes:
+            whole = self._view[self._start : self._start + frame_bytes]
+            self._start += frame_bytes
             return _frame_of(whole)
-        if HEAD_BYTES + body_bytes > INBOX_BYTES:
-            room = memoryview(bytearray(body_bytes))
-            part = self._end - body_at
-            room[:part] = self._view[body_at : self._end]
-            self._large = (bytes(self._view[self._start : body_at]), room, part)
+        if frame_bytes > INBOX_BYTES:
+            if len(self._long) < frame_bytes:
+                self._long = memoryview(bytearray(frame_bytes))
+            self._long[:have] = self._view[self._start : self._end]
+            self._long_bytes, self._long_filled = frame_bytes, have
             self._start = self._end = 0
         return None
 
@@ -229,10 +234,8 @@ class Line:
 
     async def take(self, view: memoryview, timeout_s: float) -> None:
         """Fills all of `view`. Raises TimeoutError after `timeout_s` without progress."""
-        while True:
+        while view:
             got = self.take_now(view)
-            if got == len(view):
-                return
             if got:
                 view = view[got:]
             elif time.perf_counter() >= self._turn_ends_s:
@@ -265,12 +268,17 @@ class Line:
         except OSError as error:
             raise StreamBroken(error.errno, error.strerror) from error
 
-    async def send(self, view: bytes | memoryview, timeout_s: float) -> None:
-        """All of it. Raises TimeoutError after `timeout_s` without progress."""
-        sent = self.send_now([view])
-        if sent == len(view):
-            return
-        left = memoryview(view)[sent:]
+    async def send(self, views: list[bytes | memoryview], timeout_s: float) -> None:
+        """All of them. Raises TimeoutError after `timeout_s` without progress."""
+        sent = self.send_now(views)
+        for view in views:
+            if sent >= len(view):
+                sent -= len(view)
+            else:
+                await self._send_rest(memoryview(view)[sent:], timeout_s)
+                sent = 0
+
+    async def _send_rest(self, left: memoryview, timeout_s: float) -> None:
         while left:
             sent = self.send_now([left])
             left = left[sent:]
