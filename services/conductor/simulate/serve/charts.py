@@ -1,7 +1,7 @@
 """Charts as inline SVG: no scripts, no files from elsewhere, readable on light and dark paper."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from html import escape
 
 COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#65a30d")
@@ -17,12 +17,14 @@ def lines(
     *,
     log_x: bool = False,
     y_max: float = 0,
+    strong: Collection[str] = (),
 ) -> str:
-    """One line per series. `log_x`: for values above 0 over several decades."""
+    """One line per series, those of `strong` thicker. `log_x`: for values above 0 over several
+    decades."""
     points = [point for each in series.values() for point in each]
     if not points:
         return "<p>nothing to show</p>"
-    low = min(x for x, _ in points)
+    low = max(0.0, min(x for x, _ in points))
     high = max(x for x, _ in points)
     top = y_max or max(y for _, y in points) * 1.05 or 1.0
     if log_x:
@@ -31,29 +33,31 @@ def lines(
     place = _placer(low, max(high, low + 1e-9), log_x)
     body = [_axes(low, high, top, place, log_x, x_label, y_label)]
     for (name, each), colour in zip(series.items(), _colours(), strict=False):
-        path = " ".join(f"{place(x):.1f},{_y(y, top):.1f}" for x, y in each)
+        path = " ".join(f"{place(max(low, x)):.1f},{_y(y, top):.1f}" for x, y in each)
+        wide = 3 if name in strong else 1.6
         body.append(
-            f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2">'
-            f"<title>{escape(name)}</title></polyline>"
+            f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{wide}" '
+            f'stroke-linejoin="round"><title>{escape(name)}</title></polyline>'
         )
     return _svg(WIDTH, HEIGHT, "".join(body)) + legend(list(series))
 
 
-def bars(rows: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], unit: str) -> str:
-    """Groups of horizontal bars: a row per label, a bar per name."""
-    top = max((value for _, values in rows for value in values), default=1.0) or 1.0
-    step, at, body = 18, 8, []
-    for label, values in rows:
-        body.append(f'<text x="0" y="{at + 12}" class="label">{escape(label)}</text>')
-        for value, colour in zip(values, _colours(), strict=False):
-            wide = 330 * value / top
-            body.append(
-                f'<rect x="130" y="{at}" width="{wide:.1f}" height="13" rx="2" fill="{colour}"/>'
-                f'<text x="{136 + wide:.1f}" y="{at + 11}" class="tick">{value:.3g} {unit}</text>'
-            )
-            at += step
-        at += 8
-    return _svg(WIDTH, at + 4, "".join(body)) + (legend(list(names)) if len(names) > 1 else "")
+def bars(values: Mapping[str, float], unit: str) -> str:
+    """A horizontal bar per name, in the colour that its lines have elsewhere."""
+    top = max(values.values(), default=1.0) or 1.0
+    step = min(44.0, (HEIGHT - _TOP) / max(1, len(values)))
+    at, body = float(_TOP), []
+    for (name, value), colour in zip(values.items(), _colours(), strict=False):
+        wide, tall = 310 * value / top, step * 0.62
+        middle = at + tall / 2 + 4
+        body.append(
+            f'<text x="0" y="{middle:.1f}" class="label">{escape(name)}</text>'
+            f'<rect x="160" y="{at:.1f}" width="{wide:.1f}" height="{tall:.1f}" rx="2" '
+            f'fill="{colour}"/>'
+            f'<text x="{166 + wide:.1f}" y="{middle:.1f}" class="tick">{value:.3g} {unit}</text>'
+        )
+        at += step
+    return _svg(WIDTH, at + 4, "".join(body))
 
 
 def heat(rows: Mapping[str, Sequence[float]], x_label: str) -> str:
@@ -120,8 +124,7 @@ def _axes(
     y_label: str,
 ) -> str:
     body = []
-    for index in range(5):
-        value = top * index / 4
+    for value in round_ticks(0.0, top, 5):
         y = _y(value, top)
         body.append(
             f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
@@ -145,9 +148,22 @@ def _axes(
 
 def _ticks(low: float, high: float, log_x: bool) -> list[float]:
     if not log_x:
-        return [low + (high - low) * index / 5 for index in range(6)]
-    first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
-    return [10.0**power for power in range(first, last + 1)] or [low, high]
+        return round_ticks(low, high, 6)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1.0, 3.0) if len(powers) > 3 else (1.0, 2.0, 5.0)
+    every = [step * 10.0**power for power in powers for step in steps]
+    return [value for value in every if low <= value <= high] or [low, high]
+
+
+def round_ticks(low: float, high: float, about: int) -> list[float]:
+    """Round values within `[low, high]`, about so many."""
+    rough = (high - low) / about
+    if rough <= 0.0:
+        return [low]
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * by for by in (1.0, 2.0, 2.5, 5.0, 10.0) if power * by >= rough * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(number * step, 12) for number in range(first, last + 1)]
 
 
 def _svg(width: float, height: float, body: str) -> str:

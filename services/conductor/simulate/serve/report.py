@@ -8,6 +8,7 @@ from services.conductor.simulate.serve import charts
 from services.conductor.simulate.serve.floor import floor_summary
 from services.conductor.simulate.serve.machine import Machine
 from services.conductor.simulate.serve.outcome import Result, bucketed, mean
+from services.conductor.simulate.serve.setup import NO_LIMIT_S
 from services.conductor.simulate.serve.traffic import Traffic
 
 _STYLE = """
@@ -16,19 +17,23 @@ _STYLE = """
 @media(prefers-color-scheme:dark){:root{--ink:#e5e7eb;--soft:#9ca3af;--line:#374151;--page:#111827;
 --card:#1f2937}}
 body{font:15px/1.55 system-ui,sans-serif;color:var(--ink);background:var(--page);margin:0}
-main{max-width:1240px;margin:0 auto;padding:32px 20px}h1{font-size:26px;margin:0 0 4px}
+main{max-width:1240px;margin:0 auto;padding:32px 20px}
+h1{font-size:26px;margin:0 0 4px}
 h2{font-size:19px;margin:36px 0 8px;border-top:1px solid var(--line);padding-top:20px}
 p{color:var(--soft);max-width:80ch;margin:4px 0 12px}
-.grid2{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));gap:18px}
+.grid2{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));gap:18px}
 figure{margin:0;background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px}
 figcaption{font-weight:600;margin-bottom:6px}figcaption small{font-weight:400;color:var(--soft)}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-th,td{padding:6px 10px;text-align:right;border-bottom:1px solid var(--line)}
+th,td{padding:6px 10px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
+.wide{overflow-x:auto}tr.first td{border-top:2px solid var(--soft)}
 th:first-child,td:first-child{text-align:left}tr.best td{font-weight:700}
 svg{width:100%;height:auto}.grid{stroke:var(--line)}.tick{font-size:11px;fill:var(--soft)}
 .label{font-size:12px;fill:var(--ink)}
 .legend{font-size:13px;display:flex;flex-wrap:wrap;gap:4px 16px}
 .legend i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:6px}
+@media(max-width:600px){main{padding:16px 10px}figure{padding:8px}.tick,.label{font-size:16px}
+td:first-child,th:first-child{position:sticky;left:0;background:var(--page)}}
 """
 _STRETCHES = 100
 
@@ -86,9 +91,11 @@ def _overview(results: list[Result]) -> str:
         size: min(r.summary()["ttft_mean_s"] for r in results if r.prefills == size)
         for size in {r.prefills for r in results}
     }
-    rows = []
-    for result in results:
+    rows: list[str] = []
+    size = (0, 0)
+    for result in sorted(results, key=lambda r: (r.prefills, r.decodes)):
         s = result.summary()
+        promises = min(result.slo_ttft_s, result.slo_tbt_s) < NO_LIMIT_S
         cells = (
             name_of(result, results),
             f"{result.prefills}+{result.decodes}",
@@ -100,19 +107,22 @@ def _overview(results: list[Result]) -> str:
             f"{float(s['tbt_p90_s']) * 1000:.0f}",
             f"{s['token_hit_rate']:.1%}",
             f"{s['prefill_busy_share']:.0%}",
-            f"{s['rejected']:,}",
-            f"{s['slo_met_share_of_accepted']:.1%}",
+            f"{s['rejected']:,}" if promises else "–",
+            f"{s['slo_met_share_of_accepted']:.1%}" if promises else "–",
         )
-        mark = ' class="best"' if s["ttft_mean_s"] == best[result.prefills] else ""
+        marks = ["best"] if s["ttft_mean_s"] == best[result.prefills] else []
+        if size != (size := (result.prefills, result.decodes)) and rows:
+            marks.append("first")
+        mark = f' class="{" ".join(marks)}"' if marks else ""
         rows.append(f"<tr{mark}>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
-    return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+    return f'<div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
 
 
 def _group(results: list[Result]) -> str:
     names = {name_of(result, results): result for result in results}
     ttft = {n: charts.cumulative([o.ttft_s for o in r.ended]) for n, r in names.items()}
     tbt = {
-        n: charts.cumulative([o.tbt_s * 1000 for o in r.accepted if not math.isnan(o.tbt_s)])
+        n: charts.cumulative([o.tbt_s * 1000 for o in r.accepted if o.tbt_s > 0.0])
         for n, r in names.items()
     }
     queue = {
@@ -124,26 +134,35 @@ def _group(results: list[Result]) -> str:
         for n, r in names.items()
     }
     hits = {n: _hits(r) for n, r in names.items()}
-    means = [(n, [float(r.summary()["ttft_mean_s"])]) for n, r in names.items()]
+    means = {n: float(r.summary()["ttft_mean_s"]) for n, r in names.items()}
+    ours = [n for n, r in names.items() if r.policy == "ours"]
     figures = [
-        _figure("Mean time to first token", "", charts.bars(means, [""], "s")),
+        _figure("Mean time to first token", "", charts.bars(means, "s")),
         _figure(
             "Time to first token",
             "share of requests served within",
-            charts.lines(ttft, "seconds", "share", log_x=True, y_max=1.0),
+            charts.lines(ttft, "seconds", "share", log_x=True, y_max=1.0, strong=ours),
         ),
         _figure(
             "Time between tokens",
             "mean of each request's slowest tenth",
-            charts.lines(tbt, "milliseconds", "share", y_max=1.0),
+            charts.lines(tbt, "milliseconds", "share", y_max=1.0, strong=ours),
         ),
         _figure(
             "Work waiting at a prefill",
             "mean over the prefills",
-            charts.lines(queue, "minutes", "seconds of work"),
+            charts.lines(queue, "minutes", "seconds of work", strong=ours),
         ),
-        _figure("Answers being written", "all decodes", charts.lines(batch, "minutes", "answers")),
-        _figure("Prompt tokens reused", "of all", charts.lines(hits, "minutes", "share", y_max=1)),
+        _figure(
+            "Answers being written",
+            "all decodes",
+            charts.lines(batch, "minutes", "answers", strong=ours),
+        ),
+        _figure(
+            "Prompt tokens reused",
+            "of all",
+            charts.lines(hits, "minutes", "share", y_max=1, strong=ours),
+        ),
     ]
     figures += [
         _figure(f"Busy prefills: {n}", "white idle, blue computing", charts.heat(_busy(r), "time"))
