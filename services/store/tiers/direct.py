@@ -64,9 +64,9 @@ class Arenas:
     """A fixed number of arenas, lent to one thread each."""
 
     def __init__(self, count: int, size_bytes: int) -> None:
-        self._free: queue.LifoQueue[Arena] = queue.LifoQueue(count)
+        self._free: queue.SimpleQueue[Arena] = queue.SimpleQueue()  # never more than `count`
         for _ in range(count):
-            self._free.put_nowait(Arena(size_bytes))
+            self._free.put(Arena(size_bytes))
 
     @contextmanager
     def lend(self) -> Iterator[memoryview]:
@@ -78,7 +78,7 @@ class Arenas:
         try:
             yield arena.view
         finally:
-            self._free.put_nowait(arena)
+            self._free.put(arena)
 
 
 class DirectFile:

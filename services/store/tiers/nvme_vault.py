@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from moonpool.kv.checksum import bad_chunks
+from moonpool.kv.checksum import bad_chunks, chunk_checksums
 from services.store.tiers.batch import Batch
 from services.store.tiers.copied import Copied
 from services.store.tiers.direct import Arenas, DirectFile, copy_bytes
@@ -36,6 +36,7 @@ from services.store.tiers.vault import Item
 
 THREADS = 8
 ARENA_BYTES = 8 << 20
+PIECE_BYTES = 2 << 20  # of a read in place
 _REFUSALS = {
     errno.EACCES,
     errno.EEXIST,
@@ -125,8 +126,8 @@ class NvmeVault:
         header_size = header_bytes(facts.size_bytes, facts.chunk_bytes)
         with self._opened() as (data, _, arenas), arenas.lend() as arena:
             if self._huge.ready(target):
-                checksums = self._read_in_place(data, item, header_size, arena, target)
-                is_sound = not bad_chunks(target, facts.chunk_bytes, checksums)
+                checksums, found = self._read_in_place(data, item, header_size, arena, target)
+                is_sound = found == checksums
             else:
                 copied = Copied(target, facts.chunk_bytes)
                 checksums = self._read_in_turns(data, item, header_size, arena, copied)
@@ -138,15 +139,28 @@ class NvmeVault:
     @staticmethod
     def _read_in_place(
         data: DirectFile, item: Item, header_size: int, arena: memoryview, target: memoryview
-    ) -> bytes:
-        """One request; header and the last, broken page go by the arena."""
+    ) -> tuple[bytes, bytes]:
+        """(checksums as stored, checksums of what was read). In pieces, each summed before the next
+        pushes it out of the processor's cache. Header and the last, broken page go by the arena."""
         whole = target.nbytes // PAGE_BYTES * PAGE_BYTES
+        chunk_bytes = item.facts.chunk_bytes
         header = arena[:header_size]
         tail = arena[header_size : header_size + round_up(target.nbytes - whole)]
-        data.read(item.place, header, target[:whole], tail)
-        checksums = _checksums_of(item, header)
-        target[whole:] = tail[: target.nbytes - whole]
-        return checksums
+        sums: list[bytes] = []
+        place, before, summed = item.place, [header], 0
+        for low in range(0, whole, PIECE_BYTES) or (0,):
+            high = min(low + PIECE_BYTES, whole)
+            after = [tail] if high == whole else []
+            data.read(place, *before, target[low:high], *after)
+            place += high - low + (header_size if before else 0)
+            before = []
+            if high == whole:
+                target[whole:] = tail[: target.nbytes - whole]
+                high = target.nbytes
+            end = high - high % chunk_bytes
+            sums.append(chunk_checksums(target[summed:end], chunk_bytes))
+            summed = end
+        return _checksums_of(item, header), b"".join(sums)
 
     @staticmethod
     def _read_in_turns(
