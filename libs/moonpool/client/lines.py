@@ -8,6 +8,7 @@ silent.
 import time
 from dataclasses import dataclass, field
 from itertools import count
+from typing import TypeVar
 
 import msgspec
 
@@ -17,7 +18,7 @@ from moonpool.client.watch import answer_of
 from moonpool.messages import MoonpoolError, TenantId
 from moonpool.messages.codec import decode, encode
 from moonpool.messages.errors import ErrorInfo, error_from
-from moonpool.messages.keyed import LineReply, Said
+from moonpool.messages.keyed import KeyedCall, LineReply, Said
 from moonpool.transfer import Nearby, TransferEngine
 from moonpool.transfer.base import TransferEngineProtocol
 from moonpool.transfer.lines import Line, LineFrame, pack_line
@@ -26,6 +27,7 @@ from moonpool.transfer.vectored import StreamBroken
 LINES_MAX = 8  # per node; who finds none free asks on the bus
 OPEN_S = 0.5  # for a capability
 AGAIN_S = 5.0  # after a node had no line for us
+CHANGING = ("put_whole",)  # verbs that must not be said twice unasked
 FRESH_SHARE = 0.9  # of a capability's time: then a new one is asked for
 
 
@@ -42,6 +44,9 @@ class _Node:
     near: Nearby | None = None  # its memory, where we share it
 
 
+R = TypeVar("R", bound=msgspec.Struct)
+
+
 class Lines:
     """Belongs to the loop of its transfer engine, which closes what is open at its own end."""
 
@@ -55,6 +60,7 @@ class Lines:
         wanted: bool = True,
     ) -> None:
         self._calls = calls
+        calls.quick = self
         self._transfer = transfer
         self._desk = transfer.lines if wanted and isinstance(transfer, TransferEngine) else None
         self._tenant = tenant
@@ -164,6 +170,28 @@ class Lines:
         if frame.kind == Said.FAILED:
             raise error_from(decode(frame.body, ErrorInfo))
         return frame
+
+    async def call(self, node: str, verb: str, request: msgspec.Struct, kind: type[R]) -> R | None:
+        """See `Quick`."""
+        line = await self.lend(node)
+        if line is None:
+            return None
+        question = KeyedCall(verb, msgspec.Raw(encode(request)))
+        done = False
+        try:
+            reply = decode((await self.ask(node, line, Said.CALL, question)).body, kind)
+            done = True
+            return reply
+        except StreamBroken as error:
+            if verb not in CHANGING:
+                return None
+            await self._calls.probe(node)  # a node that is gone has changed nothing that counts
+            raise RequestTimeout(node, self.timeout_s) from error
+        finally:
+            if done:
+                self.give_back(node, line)
+            else:
+                self.drop(node, line)
 
     def next_number(self) -> int:
         return next(self._numbers) & 0xFFFFFFFF
