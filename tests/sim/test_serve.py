@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from services.conductor import balance
 from services.conductor.overload import GATE_NAMES
 from services.conductor.policies import POLICY_NAMES
+from services.conductor.simulate.serve.balancing import BalancedWorld
 from services.conductor.simulate.serve.charts import round_ticks
 from services.conductor.simulate.serve.floor import floor_ttfts_s
 from services.conductor.simulate.serve.generate import made
@@ -107,6 +109,23 @@ def test_the_report_is_one_file_with_every_run_and_nothing_from_elsewhere() -> N
     assert all(text in page for text in ("global", "ours"))
     assert not any(text in page for text in ("http://", "https://", "<script"))
     assert json.dumps(results[0].summary())
+
+
+def test_copies_made_in_the_background_break_no_invariant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As it comes the balancer finds nothing here that pays, so it is made too eager."""
+    setup = Setup(3, 2, admission="none", balancing=True, checked=True)
+    quiet = BalancedWorld(setup, MACHINE, DOCUMENTS.first(200))
+    quiet.run()
+    assert quiet.copied_blocks == 0
+    for name, value in (("WORTH", 0.01), ("HOLD_S", 0.0), ("SENDING_SHARE", 0.5), ("COLD_S", 10.0)):
+        monkeypatch.setattr(balance, name, value)
+    eager = BalancedWorld(setup, MACHINE, DOCUMENTS.first(200))
+    result = eager.run()
+    assert eager.copied_blocks > 0
+    assert eager.thinned_blocks > 0
+    assert len(result.ended) == 200
 
 
 def test_axes_carry_round_values() -> None:

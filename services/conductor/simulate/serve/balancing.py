@@ -1,8 +1,8 @@
 """The simulated mesh with the background balancer: the conductor's own, carried out on models.
 
 The pools of prefills stand for the memory of nodes, as in the paper, so copies go from pool to
-pool. A copy is one flow among the others. A stretch that is one too many leaves its pool at once,
-which is more than a real node does: that lets it go when it needs the room.
+pool. A copy is one flow among the others. A stretch that is one too many stays until its pool needs
+the room; pools evict by their own order here, so that such an order changes nothing.
 """
 
 from services.conductor.balance import Balancer, Order, Site

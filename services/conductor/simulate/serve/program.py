@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from services.conductor.overload import GATE_NAMES
 from services.conductor.policies import POLICY_NAMES
 from services.conductor.simulate.cache.trace import BadTrace
+from services.conductor.simulate.serve.balancing import BalancedWorld
 from services.conductor.simulate.serve.floor import floor_summary
 from services.conductor.simulate.serve.generate import load_traffic
 from services.conductor.simulate.serve.machine import BadMachine, Machine, load_machine
@@ -44,6 +45,7 @@ def add(parts: "Parts") -> None:
     parser.add_argument("--requests", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--no-second-look", action="store_true")
+    parser.add_argument("--balancing", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--html", type=Path)
@@ -87,6 +89,7 @@ def setups(given: argparse.Namespace) -> Iterable[Setup]:
             eviction=given.eviction,
             seed=given.seed,
             second_look=not given.no_second_look,
+            balancing=given.balancing,
             checked=given.check,
         )
 
@@ -100,7 +103,8 @@ def play_all(
     for number, setup in enumerate(setups, 1):
         factor = speed * (setup.prefills / loaded_as if loaded_as else 1.0)
         label = f"{number}/{len(setups)} {setup.policy}, {setup.prefills} prefills"
-        world = World(setup, machine, traffic.sped_up(factor))
+        kind = BalancedWorld if setup.balancing else World
+        world = kind(setup, machine, traffic.sped_up(factor))
         result = world.run(progress_bar(label))
         result.speed = factor
         results.append(result)

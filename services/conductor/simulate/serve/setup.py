@@ -19,4 +19,5 @@ class Setup:
     eviction: str = "lru"
     seed: int = 1
     second_look: bool = True  # decodes drop what would break their promise, as in the paper
+    balancing: bool = False  # copies of hot prefixes are made in the background
     checked: bool = False  # all invariants, every second of virtual time
