@@ -12,7 +12,7 @@ import pytest
 from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer import TransferCancelled
 from moonpool.transfer.transports.tcp import split_address
-from moonpool.transfer.transports.tcp_fences import fencing, naming, new_name
+from moonpool.transfer.transports.fences import fencing, naming, new_name
 from moonpool.transfer.wire import HELLO_BYTES, pack_hello
 from tests.contract.transfer_wiring import Pair, array, fill, make_pair, write
 from tests.support.holding_wire import HoldingWire

@@ -4,7 +4,7 @@ python=$1
 if [ "$VM_MACHINES" = 1 ]; then
     suites=(tests/contract/test_transfer.py tests/contract/test_transfer_refusals.py
         tests/contract/test_transfer_crowds.py
-        tests/contract/test_transfer_failures.py tests/rdma/test_adapters.py
+        tests/contract/test_transfer_failures.py tests/rdma/test_adapters.py tests/rdma/test_late.py
         tests/rdma/test_handshake.py)
     exec "$python" -m pytest -q -p no:cacheprovider -o faulthandler_timeout=120 --durations=10 \
         -k "rdma" "${suites[@]}"

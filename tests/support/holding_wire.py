@@ -89,4 +89,5 @@ class HoldingWire:
         while piece := await source.read(_PIECE_BYTES):
             sink.write(piece)
             await sink.drain()
-        sink.write_eof()
+        with contextlib.suppress(OSError):  # it is gone already
+            sink.write_eof()

@@ -2,6 +2,9 @@
 why it cannot run. What needs one runs in tests/rdma."""
 
 import contextlib
+import socket
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -13,7 +16,9 @@ from moonpool.messages.segments import Endpoint
 from moonpool.transfer import BadTransfer, TransferEngine
 from moonpool.transfer.resting import REST_MAX_S, Rest
 from moonpool.transfer.transports.endpoint_pool import EndpointPool
+from moonpool.transfer.transports.fences import LEFT_MAX
 from moonpool.transfer.transports.rdma_choice import Choice, Gid, GidKind, best_gid, parse_choices
+from moonpool.transfer.transports.rdma_control import Control, ControlLost
 from moonpool.transfer.transports.rdma_grants import Grants
 from moonpool.transfer.transports.rdma_patience import Patience
 from moonpool.transfer.transports.rdma_wire import (
@@ -36,6 +41,7 @@ END = End(gid="::ffff:10.0.0.1", lid=0, mtu=5, reads_max=16, queues=[QueueEnd(17
 MESSAGES: list[Message] = [
     ASK,
     Connect(ASK, "mlx5_0", END),
+    Connect(ASK, "mlx5_0", END, b"n" * 16, [bytes([n]) * 16 for n in range(LEFT_MAX)]),
     Granted(ASK, 0, "rw", 1 << 46, [7, 8]),
     Connected(END, Granted(ASK, 1)),
     Withdrawn(3, b""),
@@ -228,3 +234,39 @@ async def test_a_choice_of_adapter_without_meaning_stops_the_start(tmp_path: Pat
         await TransferEngine.start(
             "y", host_id="here", run_dir=tmp_path, transports=("rdma", "tcp"), rdma_device="a:b:c"
         )
+
+
+@contextlib.contextmanager
+def controls() -> Iterator[tuple[Control, Control]]:
+    """Both ends of a handshake connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        near = Control(socket.create_connection(listening.getsockname()))
+        far = Control(listening.accept()[0])
+    try:
+        yield near, far
+    finally:
+        near.close()
+        far.close()
+
+
+def test_goodbye_is_said_when_the_other_side_has_closed() -> None:
+    with controls() as (near, far):
+        assert not near.goodbye(0.01)
+        far.send(Withdrawn(3, b""))
+        far.shut()  # it will read no more; that alone is no goodbye
+        assert not near.goodbye(0.01)
+        far.close()
+        assert near.goodbye(10.0)
+
+
+def test_who_ended_a_connection_itself_hears_no_goodbye_on_it() -> None:
+    with controls() as (near, _):
+        near.shut()
+        assert not near.goodbye(10.0)
+
+
+def test_a_reader_wakes_when_its_side_is_shut() -> None:
+    with controls() as (_, far):
+        threading.Timer(0.01, far.shut).start()
+        with pytest.raises(ControlLost):
+            far.receive(10.0)

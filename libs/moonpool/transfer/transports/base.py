@@ -20,6 +20,7 @@ from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls
 from moonpool.transfer.topology import Topology
 from moonpool.transfer.transports.endpoint_pool import EndpointPool
+from moonpool.transfer.transports.fences import Fences, Owners
 
 
 class TransportUnavailable(Exception):
@@ -54,6 +55,8 @@ class Surroundings:
     tls: Tls | None = None  # of tcp; None: bytes travel as they are
     rdma_device: str = ""  # which adapters rdma uses, see `rdma_choice`
     topology: Topology = field(default_factory=Topology)
+    fences: Fences = field(default_factory=Fences)  # against what peers gave up, on any transport
+    owners: Owners = field(default_factory=Owners)  # what we gave up, on any transport
 
     def endpoint_pool(self) -> EndpointPool:
         """A pool for one transport. Raises BadTransfer."""

@@ -60,7 +60,9 @@ class RdmaTransport:
         else:
             hosts = [address_of(host) for host in hosts]
         socks = [_listen(host) for host in hosts or [""]]
-        self._owner = RdmaOwner(around.name, around.table, around.tally, self._devices, socks)
+        self._owner = RdmaOwner(
+            around.name, around.table, around.tally, self._devices, socks, around.fences
+        )
         around.table.notifiers.append(self._owner)
         ends = [(host, sock.getsockname()[1]) for host, sock in zip(hosts, socks, strict=True)]
         several = len(self._devices) > 1
@@ -126,6 +128,7 @@ class RdmaTransport:
                 around.reporter,
                 around.tally,
                 self._pool,
+                around.owners.left_at(grant.epoch),
             )
         return path
 

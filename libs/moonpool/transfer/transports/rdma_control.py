@@ -1,6 +1,7 @@
 """One end of the handshake connection. Reads on one thread; sends from any, without blocking."""
 
 import contextlib
+import errno
 import socket
 import threading
 import time
@@ -9,6 +10,8 @@ from moonpool.transfer.transports.rdma_wire import Message, pack, unpack
 from moonpool.transfer.wire import HELLO_BYTES, BadFrame
 
 KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVE_COUNT = 5, 2, 3  # a machine that vanished: 11 s
+
+GONE = {errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN}
 
 
 class ControlLost(OSError):
@@ -22,6 +25,7 @@ class Control:
         self._sock = sock
         self._buffer = bytearray()
         self._sending = threading.Lock()
+        self._is_shut = False
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in (
@@ -85,9 +89,27 @@ class Control:
         self._buffer += data
 
     def shut(self) -> None:
-        """Ends both directions; a reader wakes up. From any thread."""
+        """Nothing is read any more; a reader wakes up, and closes. The other side hears of it by
+        that alone: then our queue pairs are gone. From any thread."""
+        self._is_shut = True
         with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
+            self._sock.shutdown(socket.SHUT_RD)
+
+    def goodbye(self, timeout_s: float) -> bool:
+        """Ends our half; whether the other side ended its own in time. By the reading thread."""
+        deadline_s = time.monotonic() + timeout_s
+        try:
+            self._sock.shutdown(socket.SHUT_WR)
+            if self._is_shut:
+                return False  # what we would read is our own doing
+            while True:
+                self._sock.settimeout(max(deadline_s - time.monotonic(), 0.001))
+                if not self._sock.recv(1 << 16):
+                    return True
+        except TimeoutError:
+            return False
+        except OSError as error:
+            return error.errno in GONE  # with a reset, for want of a process
 
     def close(self) -> None:
         """By the reading thread only."""

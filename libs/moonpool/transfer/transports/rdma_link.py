@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from moonpool.messages.errors import MoonpoolError
+from moonpool.transfer.base import Op
 from moonpool.transfer.errors import PeerLost
 from moonpool.transfer.job import Job
+from moonpool.transfer.transports.fences import LeftBehind, new_name
 from moonpool.transfer.transports.rdma_chain import CHAIN_MAX, Chain
 from moonpool.transfer.transports.rdma_control import Control
 from moonpool.transfer.transports.rdma_device import Device
@@ -18,6 +20,7 @@ from moonpool.transfer.transports.rdma_wire import Ask, Connect, Connected, End,
 from moonpool.transfer.wire import BadFrame, Status, pack_hello, refused, unpack_hello
 
 QUEUES = 2
+GOODBYE_S = 0.2  # for the owner to end its queue pairs
 REAP_MAX = 64
 
 
@@ -51,8 +54,18 @@ class Link:
     """`connect` first; after `close` the adapter touches no memory on its account."""
 
     def __init__(
-        self, device: Device, chain: Chain, peer: str, epoch: str, control: Control
+        self,
+        device: Device,
+        chain: Chain,
+        peer: str,
+        epoch: str,
+        control: Control,
+        left: LeftBehind,
     ) -> None:
+        """`left`: what was given up at this owner, on whichever way."""
+        self._name = new_name()
+        self._left = left
+        self._told: set[bytes] = set()
         self._device = device
         self._chain = chain
         self._peer = peer
@@ -95,7 +108,8 @@ class Link:
             reads_max=device.reads_max,
             queues=[queue.end for queue in self._queues],
         )
-        self.control.send(Connect(ask, remote_device, mine))
+        fences = self._left.names()
+        self.control.send(Connect(ask, remote_device, mine, self._name, fences))
         answer = self.control.receive(deadline_s - time.monotonic())
         if isinstance(answer, Granted) and answer.status != Status.OK:
             return answer
@@ -108,7 +122,14 @@ class Link:
                 queue.connect(answer.end, its, remote_access=False)
         except ValueError as error:
             raise BadFrame(str(error)) from error
+        self._told.update(fences)
+        self._left.settled(fences)
         return answer.granted
+
+    @property
+    def _is_told(self) -> bool:
+        """Whether the owner has heard of all that was given up."""
+        return not self._left or self._told.issuperset(self._left.names())
 
     def ask(self, ask: Ask) -> None:
         """Raises LinkBroken."""
@@ -136,6 +157,8 @@ class Link:
         )
         self.flights[flight] = None
         self.bytes_flying += job.slice.payload
+        if job.op is Op.WRITE and not self._is_told:
+            raise LinkBroken("the owner must hear first what was given up", path_failed=False)
         self._post(flight)
         if flight.left:
             self._unposted[flight] = None
@@ -206,8 +229,10 @@ class Link:
         self._cq.ack_events(1)
 
     def close(self) -> list[Flight]:
-        """Stops the adapter, then gives back the flights that have not arrived. What the adapter
-        does not close is counted, and goes with the process."""
+        """Stops the adapter, then gives back the flights that have not arrived. What WRITEs had on
+        their way lands before this returns or never, if the owner is there to say so; else no newer
+        WRITE leaves before it has. What the adapter does not close is counted, and goes with the
+        process."""
         parts: list[Any] = [*self._queues, self._channel]
         if self._cq is not None:
             parts.insert(len(self._queues), self._cq)
@@ -216,8 +241,11 @@ class Link:
                 part.close()
             except self._device.verbs.error:
                 self.close_failures += 1
-        self.control.close()
         lost = list(self.flights)
+        late = any(flight.job.op is Op.WRITE and flight.posted for flight in lost)
+        if late and not self.control.goodbye(GOODBYE_S):
+            self._left.add(self._name)  # before anybody hears that they failed
+        self.control.close()
         for flight in lost:
             self._leave(flight)
         return lost

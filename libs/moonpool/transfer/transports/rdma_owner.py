@@ -10,6 +10,7 @@ import time
 from moonpool.transfer.errors import GrantRefused
 from moonpool.transfer.regions import RegionTable
 from moonpool.transfer.tally import Tally
+from moonpool.transfer.transports.fences import Fences
 from moonpool.transfer.transports.rdma_control import Control, ControlLost
 from moonpool.transfer.transports.rdma_device import Device
 from moonpool.transfer.transports.rdma_session import Session
@@ -24,6 +25,7 @@ class _Peer:
     def __init__(self, control: Control) -> None:
         self.control = control
         self.session: Session | None = None
+        self.name = b""  # of its link, while it may be served
         self.thread: threading.Thread | None = None
 
 
@@ -38,7 +40,9 @@ class RdmaOwner:
         tally: Tally,
         devices: list[Device],
         socks: list[socket.socket],
+        fences: Fences,
     ) -> None:
+        self._fences = fences
         self._name = name
         self._table = table
         self._tally = tally
@@ -96,11 +100,12 @@ class RdmaOwner:
         except OSError:
             pass  # the peer went away
         finally:
-            with self._lock:
-                self._peers.discard(peer)
             if peer.session is not None:
                 peer.session.close()
-            peer.control.close()
+            self._fences.leave(peer.name)
+            with self._lock:
+                self._peers.discard(peer)
+            peer.control.close()  # last: it tells the peer that nothing can land any more
 
     def _greet(self, peer: _Peer) -> bool:
         try:
@@ -131,6 +136,8 @@ class RdmaOwner:
         except GrantRefused as refusal:
             peer.control.send(Granted(ask, STATUS_OF[refusal.reason]))
             return False
+        if not self._obey(peer, message):
+            return False
         device = self._devices.get(message.device)
         if device is None or not device.active:
             peer.control.send(Granted(ask, Status.NOT_SHAREABLE))
@@ -144,6 +151,19 @@ class RdmaOwner:
         with self._lock:
             peer.session = session
         peer.control.send(Connected(session.end, session.grant(ask)))
+        return True
+
+    def _obey(self, peer: _Peer, message: Connect) -> bool:
+        """Ends what the peer gave up. False when its new link must not be served."""
+        for name in message.fences:
+            fenced = self._fences.fence(name, message.name)
+            self._tally.add("rdma.fences" if fenced else "rdma.fences_failed")
+            if not fenced:
+                return False
+        if message.name:
+            if not self._fences.enter(message.name, peer.control.shut):
+                return False
+            peer.name = message.name
         return True
 
     def _answer(self, peer: _Peer) -> None:

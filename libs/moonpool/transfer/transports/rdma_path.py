@@ -21,6 +21,7 @@ from moonpool.transfer.resting import Rest
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.transports.base import Reporter
 from moonpool.transfer.transports.endpoint_pool import EndpointPool
+from moonpool.transfer.transports.fences import LeftBehind
 from moonpool.transfer.transports.rdma_chain import Chain
 from moonpool.transfer.transports.rdma_control import Control
 from moonpool.transfer.transports.rdma_device import Device
@@ -50,8 +51,11 @@ class RdmaPath:
         reporter: Reporter,
         tally: Tally,
         pool: EndpointPool,
+        left: LeftBehind,
     ) -> None:
+        """`left`: what was given up at this owner, on whichever way."""
         self._pool = pool
+        self._left = left
         self._device = device
         self._peer = peer
         self._epoch = epoch
@@ -86,9 +90,7 @@ class RdmaPath:
                 else:
                     self._wake()
                 return
-            why = (
-                "the transfer engine is closed" if self._closed else f"{self._peer} over rdma rests"
-            )
+            why = "the transfer engine is closed" if self._closed else f"{self._peer} rests"
         if job.claim():
             self._reporter.report(job, PathFailed(PeerLost(why)), self.name)
 
@@ -267,7 +269,7 @@ class RdmaPath:
                     raise OSError("closed")
             sock.settimeout(HANDSHAKE_S)
             sock.connect(address)
-            return Link(self._device, chain, self._peer, self._epoch, Control(sock))
+            return Link(self._device, chain, self._peer, self._epoch, Control(sock), self._left)
         except BaseException:
             sock.close()
             raise
@@ -361,7 +363,9 @@ class RdmaPath:
             with self._lock:
                 self._rest.failed(time.monotonic())
         culprit = broken.culprit.job if broken.culprit is not None else None
-        self._drop_link(PathFailed(PeerLost(f"{self._peer} over rdma: {broken}")), culprit)
+        cause = PeerLost(f"{self._peer} over rdma: {broken}")
+        free = culprit is None and not broken.path_failed
+        self._drop_link(PathFailed(cause, collateral=free), culprit)
 
     def _drop_link(self, error: Exception, culprit: Job | None) -> None:
         """Ends the link and all jobs on it; those that only share it with `culprit` do not pay."""

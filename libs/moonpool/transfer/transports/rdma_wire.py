@@ -9,7 +9,9 @@
                                     <-  Granted(status, rights, address, a key per queue pair)
                                     <-  Withdrawn(region, key or none for all)
 
-The connection is the other side's pulse: its end is the end of the queue pairs.
+The connection is the other side's pulse: its end is the end of the queue pairs. A client that
+gives up a link with WRITEs under way ends its own half, and the owner ends the other once the queue
+pairs are gone. What was given up without that is named with the next Connect (see `fences.py`).
 """
 
 from typing import Annotated
@@ -21,12 +23,14 @@ from moonpool.transfer.wire import BadFrame
 
 QUEUES_MAX = 16
 MESSAGE_BYTES_MAX = 4096
+FENCES_MAX = 128  # names in one message
 PREFIX_BYTES = 4
 
 _Word = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 _Three = Annotated[int, Meta(ge=0, lt=1 << 24)]
 _Two = Annotated[int, Meta(ge=0, lt=1 << 16)]
 _Key = Annotated[bytes, Meta(min_length=16, max_length=16)]
+_Name = Annotated[bytes, Meta(max_length=16)]
 
 
 class QueueEnd(msgspec.Struct, frozen=True, array_like=True):
@@ -57,6 +61,8 @@ class Connect(msgspec.Struct, frozen=True, tag="connect"):
     ask: Ask
     device: Annotated[str, Meta(max_length=64)]
     end: End
+    name: _Name = b""  # of this link; empty from who knows no names
+    fences: Annotated[list[_Key], Meta(max_length=FENCES_MAX)] = []  # links and streams given up
 
 
 class Granted(msgspec.Struct, frozen=True, tag="granted"):

@@ -26,7 +26,6 @@ from moonpool.transfer.transports.nics import (
     own_addresses,
     split_hosts,
 )
-from moonpool.transfer.transports.tcp_fences import Fences, Owners
 from moonpool.transfer.transports.tcp_keeper import Keeper
 from moonpool.transfer.transports.tcp_owner import TcpServer
 from moonpool.transfer.transports.tcp_peer import TcpPath
@@ -43,8 +42,6 @@ class TcpTransport:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._servers: list[TcpServer] = []
-        self._fences = Fences()
-        self._owners = Owners()
         self._lookout = Lookout(around.look_out)
         self._nics: list[LocalNic] = [ROUTED]
         self._loads: list[NicLoad] = []
@@ -76,7 +73,7 @@ class TcpTransport:
                 around.tally,
                 sock,
                 around.tls,
-                self._fences,
+                around.fences,
                 self._lookout,
             )
             self._servers.append(server)
@@ -133,7 +130,7 @@ class TcpTransport:
                 around.tls,
                 Source(nic.address, interface) if nic.address else None,
                 Keeper(self._endpoints, around.loop),
-                self._owners.left_at(grant.epoch),
+                around.owners.left_at(grant.epoch),
                 self._lookout,
             )
         return path

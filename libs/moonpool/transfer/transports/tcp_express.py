@@ -16,8 +16,8 @@ from collections.abc import Callable
 from moonpool.transfer.base import Op, Priority
 from moonpool.transfer.job import Job
 from moonpool.transfer.lookout import Lookout, Watch
+from moonpool.transfer.transports.fences import LeftBehind
 from moonpool.transfer.transports.nics import Source
-from moonpool.transfer.transports.tcp_fences import LeftBehind
 from moonpool.transfer.transports.tcp_stream import End, Stream
 from moonpool.transfer.vectored import StreamBroken, Vector
 

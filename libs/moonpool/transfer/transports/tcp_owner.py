@@ -23,7 +23,7 @@ from moonpool.transfer.regions import RegionTable
 from moonpool.transfer.slices import Column, plain
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls, TlsVector
-from moonpool.transfer.transports.tcp_fences import Fences
+from moonpool.transfer.transports.fences import Fences
 from moonpool.transfer.transports.tcp_seals import Seals
 from moonpool.transfer.vectored import StreamBroken, Vector, receive_into
 from moonpool.transfer.wire import (

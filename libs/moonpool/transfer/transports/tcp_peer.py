@@ -14,9 +14,9 @@ from moonpool.transfer.lookout import Lookout
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls
 from moonpool.transfer.transports.base import Reporter
+from moonpool.transfer.transports.fences import LeftBehind
 from moonpool.transfer.transports.nics import Source
 from moonpool.transfer.transports.tcp_express import ExpressStream, fits
-from moonpool.transfer.transports.tcp_fences import LeftBehind
 from moonpool.transfer.transports.tcp_keeper import Keeper
 from moonpool.transfer.transports.tcp_stream import ConnectFailed, Stream
 from moonpool.transfer.vectored import StreamBroken

@@ -22,8 +22,8 @@ from moonpool.transfer.errors import PeerLost, TransferCorrupt
 from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.slices import plain, shifted
 from moonpool.transfer.tls import Tls, TlsVector, handshake_error
+from moonpool.transfer.transports.fences import LeftBehind, fencing, naming, new_name
 from moonpool.transfer.transports.nics import Source
-from moonpool.transfer.transports.tcp_fences import LeftBehind, fencing, naming, new_name
 from moonpool.transfer.transports.tcp_seals import Seals
 from moonpool.transfer.vectored import StreamBroken, Vector
 from moonpool.transfer.wire import (

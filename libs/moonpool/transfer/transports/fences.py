@@ -4,7 +4,8 @@ that holds something newer by then.
 
 Every stream begins with its name. Whoever gave one up says so before the next frame that it sends
 to the same owner, on whichever stream; the owner ends the one named, waits until its thread is out
-of memory, and only then goes on. A name that it has not met yet it will not serve.
+of memory, and only then goes on. A name that it has not met yet it will not serve. Links of rdma
+have such names too, and are ended like streams.
 """
 
 import secrets

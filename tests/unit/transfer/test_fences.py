@@ -1,7 +1,7 @@
 import threading
 from collections.abc import Callable
 
-from moonpool.transfer.transports.tcp_fences import (
+from moonpool.transfer.transports.fences import (
     FENCED_MAX,
     LEFT_MAX,
     Fences,
