@@ -11,7 +11,7 @@ from moonpool.client.kit import Kit
 from moonpool.client.line_asking import Room, entered, question, settled
 from moonpool.client.line_maps import get_by_map
 from moonpool.client.spans import Span
-from moonpool.client.targets import is_chunk, target_of
+from moonpool.client.targets import Target, is_chunk, target_of
 from moonpool.client.wants import Read, Want
 from moonpool.kv.named import read_trailer
 from moonpool.messages import MoonpoolError
@@ -21,6 +21,7 @@ from moonpool.messages.store import GetSlot
 from moonpool.transfer.lines import Line
 from moonpool.transfer.vectored import StreamBroken
 
+AHEAD_BYTES = 256 << 10  # taken in before they are verified, while the cache has them
 COUNTS = 1  # the last byte of a payload that does
 
 
@@ -87,10 +88,30 @@ async def _receive(
         target = target_of(span, place.view)
         if target.bytes_total != sent_bytes:
             raise StreamBroken(0, "other chunks than were asked for")
-        is_sound = True
-        for chunk, parts in target.chunks():
-            for part in parts:
-                await line.take(part, kit.lines.timeout_s)
-            is_sound &= is_chunk(parts, chunk, slot.checksums)
-            await line.rest()
+        is_sound = await _fill(line, target, slot.checksums, kit.lines.timeout_s)
     return place.read() if is_sound else None
+
+
+async def _fill(line: Line, target: Target, checksums: bytes, timeout_s: float) -> bool:
+    """Whether all chunks are what they should be. Those that are whole are looked at while others
+    are on their way."""
+    body, size, end = target.body, target.span.chunk_bytes, target.plain_bytes
+    is_sound, got, summed = True, 0, 0
+    while got < end:
+        part = line.take_now(body[got:end])
+        got += part
+        if part and got < end and got - summed < AHEAD_BYTES:
+            continue
+        whole = got - got % size
+        if whole > summed:
+            is_sound &= target.are_chunks(summed, whole, checksums)
+            summed = whole
+            await line.rest()
+        elif not part:
+            await line.more(timeout_s)
+    for chunk, parts in target.chunks():
+        for view in parts:
+            await line.take(view, timeout_s)
+        is_sound &= is_chunk(parts, chunk, checksums)
+        await line.rest()
+    return is_sound

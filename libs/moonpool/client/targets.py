@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from moonpool.client.spans import Span
-from moonpool.kv.checksum import CHECKSUM_BYTES, checksum_of
+from moonpool.kv.checksum import CHECKSUM_BYTES, checksum_of, chunk_checksums
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +20,27 @@ class Target:
         """Of whole chunks."""
         return (self.span.last - self.span.first) * self.span.chunk_bytes
 
-    def chunks(self) -> Iterator[tuple[int, list[memoryview]]]:
-        """(number of the chunk, where its bytes go, in order)."""
-        span, size = self.span, self.span.chunk_bytes
-        for chunk in range(span.first, span.last):
-            low = chunk * size - span.start
-            high = low + size
-            if low >= 0 and high <= self.body.nbytes:
-                yield chunk, [self.body[low:high]]
-            else:
-                yield chunk, self._edge(low, high)
+    @property
+    def plain_bytes(self) -> int:
+        """How much of `body`, from its start, is whole chunks; 0 when it begins within one."""
+        span = self.span
+        return 0 if span.head_bytes else len(self.body) // span.chunk_bytes * span.chunk_bytes
 
-    def _edge(self, low: int, high: int) -> list[memoryview]:
+    def are_chunks(self, low: int, high: int, checksums: bytes) -> bool:
+        """Whether whole chunks, `body[low:high]`, have their checksums."""
+        span = self.span
+        at = (span.first + low // span.chunk_bytes) * CHECKSUM_BYTES
+        found = chunk_checksums(self.body[low:high], span.chunk_bytes)
+        return found == checksums[at : at + len(found)]
+
+    def chunks(self) -> Iterator[tuple[int, list[memoryview]]]:
+        """(number of the chunk, where its bytes go, in order), of those after `plain_bytes`."""
+        span, size = self.span, self.span.chunk_bytes
+        for chunk in range(span.first + self.plain_bytes // size, span.last):
+            low = chunk * size - span.start
+            yield chunk, self._parts(low, low + size)
+
+    def _parts(self, low: int, high: int) -> list[memoryview]:
         """Places of `[low, high)`, counted from the span's start."""
         body_bytes, head = self.body.nbytes, self.span.head_bytes
         parts = []

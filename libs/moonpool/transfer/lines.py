@@ -232,14 +232,20 @@ class Line:
             return part
         return self._receive_now(view)
 
+    async def more(self, timeout_s: float) -> None:
+        """Nothing is there: the loop has its turn until something is, unless ours has just begun.
+        Raises TimeoutError."""
+        if time.perf_counter() >= self._turn_ends_s:
+            await self._wait(timeout_s)
+
     async def take(self, view: memoryview, timeout_s: float) -> None:
         """Fills all of `view`. Raises TimeoutError after `timeout_s` without progress."""
         while view:
             got = self.take_now(view)
             if got:
                 view = view[got:]
-            elif time.perf_counter() >= self._turn_ends_s:
-                await self._wait(timeout_s)
+            else:
+                await self.more(timeout_s)
 
     async def rest(self) -> None:
         """Between parts of much: others on the loop have their turn, if ours was long."""
