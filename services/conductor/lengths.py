@@ -12,7 +12,7 @@ nothing was seen yet, answers go on as the prior says (a survival curve after Ka
 import math
 from collections import OrderedDict
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import chain, pairwise
 
 _BINS = 80
 _PER_DOUBLING = 4
@@ -33,6 +33,8 @@ class AnswerLengths:
         self._tenants: OrderedDict[str, _Counts] = OrderedDict()
         self._by_prompt = [(0.0, 0.0)] * _PROMPT_BINS  # answers, and their tokens
         self._renewed_at = 0  # answers seen when those that run were told last
+        self._running: dict[str, list[float]] = {}  # tenant -> tokens so far, as told last
+        self._version = 0  # curves of an older one are worked out anew when they are asked for
 
     def learn(self, tenant: str, tokens: int, prompt_tokens: int = 0) -> None:
         """An answer of `tokens` ended; to a prompt of so many, where that is known."""
@@ -61,21 +63,21 @@ class AnswerLengths:
         """(tenant, tokens so far) of all answers that have not ended, in place of those told
         before."""
         self._renewed_at = self._all.seen
-        by_tenant: dict[str, list[float]] = {}
+        self._version += 1
+        self._running = {}
         for tenant, tokens in ages:
-            by_tenant.setdefault(tenant, []).append(tokens)
-        for tenant, counts in self._tenants.items():
-            counts.renew(by_tenant.get(tenant, ()))
-        self._all.renew([tokens for each in by_tenant.values() for tokens in each])
+            self._running.setdefault(tenant, []).append(tokens)
+        self._all.renew(chain.from_iterable(self._running.values()))
+        self._all.version = self._version
 
     def longer_than(self, tenant: str, tokens: float) -> float:
         """Share of the tenant's answers that are longer; falls with `tokens`, > 0."""
-        counts = self._tenants.get(tenant)
-        everybody = self._all.longer_than(tokens)
-        if counts is None or counts is self._all:
-            return everybody
-        own = counts.total
-        return (own * counts.longer_than(tokens) + _LEAN * everybody) / (own + _LEAN)
+        counts = self._tenants.get(tenant, self._all)
+        if counts.version != self._version:
+            counts.renew(self._running.get(tenant, ()))
+            counts.lean_on(self._all)
+            counts.version = self._version
+        return counts.longer_than(tokens)
 
     def mean_tokens(self) -> float:
         """Over everybody's answers."""
@@ -97,6 +99,7 @@ class _Counts:
     def __init__(self) -> None:
         self.total = 0.0
         self.seen = 0
+        self.version = 0
         self._sum = 0.0
         self._bins = [0.0] * _BINS
         self._curve = list(_PRIOR_CURVE)  # at the start of each bin
@@ -133,6 +136,14 @@ class _Counts:
             curve.append(max(_TINY, there))
             left -= ended + paused
         self._curve = curve
+
+    def lean_on(self, all: "_Counts") -> None:
+        """Few answers of its own say little: everybody's count as so many more."""
+        own = self.total
+        self._curve = [
+            (own * mine + _LEAN * theirs) / (own + _LEAN)
+            for mine, theirs in zip(self._curve, all._curve, strict=True)
+        ]
 
 
 def _prompt_bin(tokens: int) -> int:

@@ -32,7 +32,7 @@ _FULL_SHARE = 0.02  # of offers' chances that may be lost to full decodes before
 _STEP = 0.005  # by which one offer moves what a place costs
 _PLACE_MAX = 4.0
 _ROOMY = 0.65  # of the promise: a decode that fast has places for nothing
-_LOOKS = 3  # at who joins later: at the first, the last, and between
+_LOOKS = 2  # at who joins later, the last among them
 _EASED = 0.98  # what is left of a place's cost after one such offer
 
 
@@ -75,6 +75,8 @@ class OurGate:
             return None
         if prospect.tbt_s > offer.demand.slo_tbt_s:
             return full_refusal(offer, prospect.tbt_s, prospect.sequences)
+        if work + place < self._chance_min:
+            return _unsure_refusal(offer, prospect)
         return _dear_refusal(offer, prospect, work, place)
 
     def _work_price(self, offer: Offer) -> float:
@@ -102,7 +104,7 @@ def _prospect(offer: Offer, limit_s: float) -> _Prospect:
     They were promised a place among those known then, and this one may still be there."""
     first_s = offer.first_s
     later = offer.ledger.joining_after(offer.choice.decode.member.id, first_s)
-    picked = {later[(len(later) - 1) * part // _LOOKS] for part in range(_LOOKS + 1) if later}
+    picked = {later[len(later) * part // _LOOKS - 1] for part in range(1, _LOOKS + 1) if later}
     prospects = [_prospect_at(offer, limit_s, at_s) for at_s in (first_s, *sorted(picked))]
     return min(prospects, key=lambda prospect: prospect.chance)
 
@@ -138,6 +140,18 @@ def _prospect_at(offer: Offer, limit_s: float, at_s: float) -> _Prospect:
     takes = max(0.0, takes_s / max(1e-9, more_s))
     stays = offer.lengths.relative(demand.prompt_tokens)
     return _Prospect(chance, tbt_s, sequences, takes * stays)
+
+
+def _unsure_refusal(offer: Offer, prospect: _Prospect) -> ErrorInfo:
+    """There may be room, or not: whom decodes took they keep, and one too many slows them all."""
+    decode = offer.choice.decode.member
+    return ErrorInfo(
+        "tbt",
+        Blame.CAPACITY,
+        f"{decode.id} would write tokens every {prospect.tbt_s:.3f} s, and is only "
+        f"{prospect.chance:.0%} sure to keep its promise of {offer.demand.slo_tbt_s:g} s",
+        retry_after_s=max(RETRY_MIN_S, offer.choice.ttft_s),
+    )
 
 
 def _dear_refusal(offer: Offer, prospect: _Prospect, work: float, place: float) -> ErrorInfo:
