@@ -33,6 +33,7 @@ class LineDesk:
         self._sessions: dict[LineSession, bytes] = {}  # and the capability of each, oldest first
         self._counters = node.core.counters
         self._serves = transfer.lines.serve(self._take)
+        node.end_lines = self.revoke
 
     async def line(self, request: LineRequest) -> LineReply:
         """A capability for one tenant; an empty one where there are no lines."""

@@ -14,7 +14,7 @@ from moonpool.cache import NO_HINT, BlockHint
 from moonpool.clock import Clock
 from moonpool.kv import KEY_BYTES, BlockKey, unpack_keys
 from moonpool.messages.codec import encode
-from moonpool.messages.ids import check_id
+from moonpool.messages.ids import TenantId, check_id
 from moonpool.messages.store import (
     DrainReply,
     DrainRequest,
@@ -86,6 +86,7 @@ class StoreNode:
         self.more_stats: Callable[[], dict[str, int]] = dict
         self.say_farewell: Callable[[float], Awaitable[None]] = _nobody_to_give_to
         self.on_relist: Callable[[], None] = _nobody_listens
+        self.end_lines: Callable[[TenantId], None] = _nobody_speaks
         self.wait_saved: Callable[[float], Awaitable[bool]] = _nothing_to_save
         self._clock = clock
         self._on_changes = on_changes
@@ -188,6 +189,7 @@ class StoreNode:
 
     async def wipe(self, request: WipeRequest) -> WipeReply:
         check_id(request.tenant, "tenant")
+        self.end_lines(request.tenant)  # whoever goes on must ask for a capability again
         removed = await self.listing.wipe(request.tenant, self._clock.now())
         self.settle()
         await self.mover.wait_erased(ERASED_MAX_S)
@@ -349,6 +351,10 @@ class StoreNode:
 
 
 def _nobody_listens() -> None:
+    return
+
+
+def _nobody_speaks(tenant: TenantId) -> None:
     return
 
 

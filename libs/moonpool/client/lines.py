@@ -104,13 +104,14 @@ class Lines:
                 line = await self._desk.open(given.grant, given.key)
                 self._lent += 1
                 line.expecting = True
+            else:
+                have.not_before_s = now_s + AGAIN_S
         except MoonpoolError:
             have.ends_s = 0.0
+            have.not_before_s = time.monotonic() + AGAIN_S
         finally:
             have.asking = False
-            if line is None:
-                have.open -= 1
-                have.not_before_s = time.monotonic() + AGAIN_S
+            have.open -= line is None
         return line
 
     def _near(self, given: LineReply) -> Nearby | None:

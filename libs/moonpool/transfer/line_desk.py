@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Sequence
-from weakref import WeakSet
 
 from moonpool.messages.segments import RegionGrant
 from moonpool.transfer import vectored
@@ -49,7 +48,7 @@ class LineDesk:
         self._loop = loop
         self._is_plain = "tcp" in transports and tls is None
         self._take: Take | None = None
-        self._open: WeakSet[Line] = WeakSet()
+        self._open: set[Line] = set()
         self._closed = False
         table.offer_line = self.offer
 
@@ -74,7 +73,7 @@ class LineDesk:
             sock.close()
             return
         line = Line(sock, self._loop)
-        self._open.add(line)
+        self._keep(line)
         self._take(line, key)
 
     async def open(self, grant: RegionGrant, key: bytes) -> Line:
@@ -121,8 +120,11 @@ class LineDesk:
             raise
         line = Line(sock, self._loop)
         line.watch()
-        self._open.add(line)
+        self._keep(line)
         return line
+
+    def _keep(self, line: Line) -> None:
+        self._open = {each for each in self._open if not each.closed} | {line}
 
     @property
     def count(self) -> int:
