@@ -76,7 +76,12 @@ SPEAKS = {
         SUBJECTS.metrics("gateway", "g"),
         SUBJECTS.where,
     ],
-    "conductor": [SUBJECTS.kv_snapshot("store-1"), SUBJECTS.metrics("conductor", "c")],
+    "conductor": [
+        SUBJECTS.kv_snapshot("store-1"),
+        SUBJECTS.metrics("conductor", "c"),
+        SUBJECTS.store("n", "copy"),
+        SUBJECTS.store("n", "spare"),
+    ],
     "prefill": [
         SUBJECTS.hello,
         SUBJECTS.tokens("r"),
@@ -102,7 +107,12 @@ SPEAKS = {
 }
 MUTE = {
     "gateway": [SUBJECTS.kv_events("s"), SUBJECTS.store("s", "remove"), SUBJECTS.tokens("r")],
-    "conductor": [SUBJECTS.tokens("r"), SUBJECTS.prefill("p", "submit"), SUBJECTS.plan],
+    "conductor": [
+        SUBJECTS.store("n", "remove"),
+        SUBJECTS.tokens("r"),
+        SUBJECTS.prefill("p", "submit"),
+        SUBJECTS.plan,
+    ],
     "prefill": [SUBJECTS.plan, SUBJECTS.audit("a", "b"), SUBJECTS.store("s", "drain")],
     "decode": [SUBJECTS.prefill("p", "submit"), SUBJECTS.audit("a", "b")],
     "colocated": [SUBJECTS.metrics("gateway", "g"), SUBJECTS.store("s", "remove")],
