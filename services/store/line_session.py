@@ -127,8 +127,9 @@ class LineSession:
     def _send_rest(self, views: list[bytes | memoryview], answer: Answer) -> None:
         """On the thread."""
         sock = self._line.sock
+        flags = socket.MSG_NOSIGNAL | (socket.MSG_MORE if answer.ranges else 0)
         while views:
-            sent = sock.sendmsg(views[:VIEWS_MAX], (), socket.MSG_NOSIGNAL)
+            sent = sock.sendmsg(views[:VIEWS_MAX], (), flags)
             views = _after(views, sent)
         if answer.ranges:  # all of it was read while the lease held, or it does not count
             in_time = self._node.now() < answer.ends_s

@@ -63,7 +63,7 @@ class _Put:
             for source in sources:
                 stack.enter_context(entered(source.body, line))
                 for parts in _chunks(source):
-                    await lines.tell(self._node, line, *before, *parts)
+                    await lines.tell(self._node, line, *before, *parts, more=True)
                     before = []
                     sums.append(checksum_of(*parts))  # while it is in the cache
                     await line.rest()

@@ -150,10 +150,12 @@ class Lines:
         await self.tell(node, line, *pack_line(kind, number, encode(body)))
         return await self.answer(node, line, number)
 
-    async def tell(self, node: str, line: Line, *views: bytes | memoryview) -> None:
+    async def tell(
+        self, node: str, line: Line, *views: bytes | memoryview, more: bool = False
+    ) -> None:
         """Raises StreamBroken, RequestTimeout."""
         try:
-            await line.send([*views], self.timeout_s)
+            await line.send([*views], self.timeout_s, more=more)
         except TimeoutError as error:
             raise RequestTimeout(node, self.timeout_s) from error
 

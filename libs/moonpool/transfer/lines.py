@@ -30,7 +30,8 @@ PAYLOAD_MAX_BYTES = 2 << 30
 INBOX_BYTES = 8 << 10
 JOINED_BYTES_MAX = 4 << 10  # of a body that is copied behind its head
 SPIN_S = 150e-6  # for an answer's first byte, while nobody else is on the line
-HURRY_S = 300e-6  # of one turn of the loop, while bytes keep coming
+PAUSE_S = 100e-6  # without a byte in the middle of many, before we sleep
+HURRY_S = 500e-6  # of one turn of the loop, while bytes keep moving
 _SEAL = struct.Struct("<Q")
 _HEAD = struct.Struct("<4sBBHIIQ")
 HEAD_BYTES = _SEAL.size + _HEAD.size
@@ -86,7 +87,8 @@ class Line:
         self._long_bytes = self._long_filled = 0  # of such a frame; 0: there is none
         self._fd = sock.fileno()
         self._reading = self._writing = False
-        self._turn_ends_s = 0.0  # how long bytes may be looked for without a rest
+        self._turn_ends_s = 0.0  # how long we may go on without a rest
+        self._moved_s = 0.0  # when the last bytes did
         self._lent = False  # a thread uses the socket
         self._heard: Callable[[], None] = self._unasked
 
@@ -198,9 +200,10 @@ class Line:
         while True:
             frame, now_s = self.try_frame(), time.perf_counter()
             if frame is not None:
-                self._turn_ends_s = now_s + HURRY_S
+                self._moved_s, self._turn_ends_s = now_s, now_s + HURRY_S
             if frame is not None or now_s >= ends_s:
                 return frame
+            os.sched_yield()  # who is to answer may be on our processor
 
     async def next_frame(self, timeout_s: float) -> LineFrame:
         """The next frame. Raises TimeoutError when nothing at all comes for `timeout_s`."""
@@ -230,12 +233,16 @@ class Line:
             view[:part] = self._view[self._start : self._start + part]
             self._start += part
             return part
-        return self._receive_now(view)
+        got = self._receive_now(view)
+        if got:
+            self._moved_s = time.perf_counter()
+        return got
 
     async def more(self, timeout_s: float) -> None:
-        """Nothing is there: the loop has its turn until something is, unless ours has just begun.
+        """Nothing is there: we sleep until something is, unless there was some a moment ago.
         Raises TimeoutError."""
-        if time.perf_counter() >= self._turn_ends_s:
+        os.sched_yield()
+        if time.perf_counter() - self._moved_s >= PAUSE_S:
             await self._wait(timeout_s)
 
     async def take(self, view: memoryview, timeout_s: float) -> None:
@@ -251,7 +258,8 @@ class Line:
         """Between parts of much: others on the loop have their turn, if ours was long."""
         if time.perf_counter() >= self._turn_ends_s:
             await asyncio.sleep(0)
-            self._turn_ends_s = time.perf_counter() + HURRY_S
+            self._moved_s = time.perf_counter()
+            self._turn_ends_s = self._moved_s + HURRY_S
 
     def take_waiting(self, view: memoryview) -> None:
         """On a thread that it was lent to: fills all of `view`, waiting."""
@@ -261,34 +269,43 @@ class Line:
             self._start += part
             view = view[part:]
         if view:
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
             vectored.receive_into(self.sock, view)
 
     # Sending.
 
-    def send_now(self, views: list[bytes | memoryview]) -> int:
-        """Bytes that the kernel took."""
+    def send_now(self, views: list[bytes | memoryview], *, more: bool = False) -> int:
+        """Bytes that the kernel took. `more` follow at once: no small packets are made of their
+        ends, which the other side would be slow to acknowledge."""
         try:
-            return self.sock.sendmsg(views, (), _SEND_NOW)
+            return self.sock.sendmsg(views, (), _SEND_NOW | (socket.MSG_MORE if more else 0))
         except BlockingIOError:
             return 0
         except OSError as error:
             raise StreamBroken(error.errno, error.strerror) from error
 
-    async def send(self, views: list[bytes | memoryview], timeout_s: float) -> None:
+    async def send(
+        self, views: list[bytes | memoryview], timeout_s: float, *, more: bool = False
+    ) -> None:
         """All of them. Raises TimeoutError after `timeout_s` without progress."""
-        sent = self.send_now(views)
+        sent = self.send_now(views, more=more)
+        self._moved_s = time.perf_counter()
         for view in views:
             if sent >= len(view):
                 sent -= len(view)
             else:
-                await self._send_rest(memoryview(view)[sent:], timeout_s)
+                await self._send_rest(memoryview(view)[sent:], timeout_s, more)
                 sent = 0
 
-    async def _send_rest(self, left: memoryview, timeout_s: float) -> None:
+    async def _send_rest(self, left: memoryview, timeout_s: float, more: bool) -> None:
         while left:
-            sent = self.send_now([left])
+            sent = self.send_now([left], more=more)
             left = left[sent:]
-            if not sent and time.perf_counter() >= self._turn_ends_s:
+            if sent:
+                self._moved_s = time.perf_counter()
+                continue
+            os.sched_yield()
+            if time.perf_counter() - self._moved_s >= PAUSE_S:
                 await self._writable(timeout_s)
 
     # The loop.
@@ -340,7 +357,8 @@ class Line:
         finally:
             timer.cancel()
             self._waiter = None
-        self._turn_ends_s = time.perf_counter() + HURRY_S
+        self._moved_s = time.perf_counter()
+        self._turn_ends_s = self._moved_s + HURRY_S
 
 
 def _give_up(waiter: asyncio.Future[None]) -> None:
