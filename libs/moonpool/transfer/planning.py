@@ -21,6 +21,8 @@ def groups(requests: Sequence[TransferRequest]) -> list[Group]:
         return []
     first = requests[0]
     op, local, remote = first.op, first.local, first.remote
+    if len(requests) == 1:
+        return [_group(first, (0,))]
     for r in requests:
         if r.op is not op or r.local is not local or r.remote is not remote:
             return _sorted(requests)
@@ -58,12 +60,14 @@ def pieces(
     remote_end = remote.grant.length
     if len(indices) == 1:
         r = requests[indices[0]]
-        fits = remote.ways == 1 or r.length <= remote.slice_bytes(r.length)
-        if fits and 0 < r.length <= SLICE_BYTES_MAX:
-            for offset, end in ((r.local_offset, local_end), (r.remote_offset, remote_end)):
-                if not 0 <= offset <= end - r.length:
-                    raise _outside(end)
-            return [one(r.local_offset, r.remote_offset, r.length)]
+        here, there, length = r.local_offset, r.remote_offset, r.length
+        fits = remote.ways == 1 or length <= remote.slice_bytes(length)
+        if fits and 0 < length <= SLICE_BYTES_MAX:
+            if not 0 <= here <= local_end - length:
+                raise _outside(local_end)
+            if not 0 <= there <= remote_end - length:
+                raise _outside(remote_end)
+            return [one(here, there, length)]
     mine = requests if len(indices) == len(requests) else [requests[i] for i in indices]
     if len(mine) <= FEW and remote.ways == 1:
         for r in mine:

@@ -34,6 +34,10 @@ class Link:
             return PathFailed(PeerLost("far went away"))
         return refused("far", "unknown") if attachment.withdrawn else None
 
+    def finish(self, attachment: Any) -> Exception | None:
+        self.inside -= 1
+        return self.problem(attachment)
+
     def leave(self, attachment: Any) -> None:
         self.inside -= 1
 

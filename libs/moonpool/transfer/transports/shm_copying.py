@@ -25,6 +25,9 @@ class Link(Protocol):
 
     def leave(self, attachment: Attachment) -> None: ...
 
+    def finish(self, attachment: Attachment) -> Exception | None:
+        """Leaves; why what was copied does not count."""
+
 
 class Copying:
     """Its end is reported once, whoever runs it: at once, on a thread or in steps."""
@@ -55,16 +58,17 @@ class Copying:
     def _copied(self) -> Exception | None:
         """Why the copy does not count; None when every byte is where it belongs."""
         link, attachment = self._link, self._attachment
-        problem = link.enter(attachment)
-        try:
-            problem = problem or self._forbidden()
-            if problem is None:
+        problem = link.enter(attachment) or self._forbidden()
+        if problem is None:
+            try:
                 problem = copy_slice(self._job, attachment.memory.address, link.peer)
-            return link.problem(attachment) if problem is None else problem
-        except Exception as error:  # noqa: BLE001  top of a thread: every job must end
-            return BugError(f"copy failed: {error!r}")
-        finally:
-            link.leave(attachment)
+            except Exception as error:  # noqa: BLE001  top of a thread: every job must end
+                problem = BugError(f"copy failed: {error!r}")
+            else:
+                late = link.finish(attachment)
+                return late if problem is None else problem
+        link.leave(attachment)
+        return problem
 
     def _forbidden(self) -> Exception | None:
         right = "r" if self._job.op is Op.READ else "w"

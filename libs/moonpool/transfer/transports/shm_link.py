@@ -267,11 +267,24 @@ class ShmLink:
     def leave(self, attachment: Attachment) -> None:
         """Out of it again: an owner that waits is told."""
         with self._lock:
-            attachment.copies -= 1
-            attachment.connection.copies -= 1
-            attachment.connection.close_if_unused()
-            if attachment.withdrawn and not attachment.copies:
-                self._confirm()
+            self._leave(attachment)
+
+    def finish(self, attachment: Attachment) -> Exception | None:
+        """The same; why what was copied does not count. One lock: every copy pays for it."""
+        with self._lock:
+            problem = self._problem(attachment)
+            self._leave(attachment)
+            return problem
+
+    def _leave(self, attachment: Attachment) -> None:
+        """With the lock held."""
+        connection = attachment.connection
+        attachment.copies -= 1
+        connection.copies -= 1
+        if connection.lost:
+            connection.close_if_unused()
+        if attachment.withdrawn and not attachment.copies:
+            self._confirm()
 
     def hold(self, remote: OpenedGrant) -> ShmHold:
         """See `Mapper`."""
