@@ -99,9 +99,11 @@ async def test_where_the_owner_is_slow_nothing_newer_is_written_before_it_has_en
     wire.mend()
     array(near)[:] = 7
     newer = pair.near.submit([write(near, there, SIZE)], deadline_s=30.0)
-    await until(lambda: wire.on_its_way() == 0, deadline_s=30.0)
-    assert not newer.done
-    may_close.set()
+    try:
+        await until(lambda: wire.on_its_way() == 0, deadline_s=30.0)
+        assert not newer.done
+    finally:
+        may_close.set()
     await newer
     assert np.all(array(far) == 7)
     assert pair.far.stats()["rdma.fences"] >= 1
