@@ -269,7 +269,6 @@ class Line:
             self._start += part
             view = view[part:]
         if view:
-            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
             vectored.receive_into(self.sock, view)
 
     # Sending.
