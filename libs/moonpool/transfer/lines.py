@@ -268,8 +268,16 @@ class Line:
             view[:part] = self._view[self._start : self._start + part]
             self._start += part
             view = view[part:]
-        if view:
-            vectored.receive_into(self.sock, view)
+        ends_s = time.perf_counter() + PAUSE_S
+        while view:
+            got = self._receive_now(view)
+            if got:
+                view, ends_s = view[got:], time.perf_counter() + PAUSE_S
+            elif time.perf_counter() >= ends_s:
+                vectored.receive_into(self.sock, view)
+                return
+            else:
+                os.sched_yield()
 
     # Sending.
 
