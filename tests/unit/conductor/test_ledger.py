@@ -45,6 +45,19 @@ def test_who_ended_is_struck_out_and_who_still_waits_is_put_off() -> None:
     ledger.check()
 
 
+def test_who_is_through_early_has_joined_and_those_to_come_are_known_in_order() -> None:
+    ledger, lengths = Ledger(), make_lengths()
+    for name, first_s in (("a", 9.0), ("b", 3.0), ("c", 6.0)):
+        ledger.add(RequestId(name), make_entry(first_s))
+    assert ledger.joining_after("D", 3.0) == [6.0, 9.0]
+    assert ledger.joining_after("nobody", 0.0) == []
+    ledger.joined([request_tag("a"), request_tag("never planned")], 1.0)
+    assert ledger.joining_after("D", 3.0) == [6.0]
+    assert ledger.expected("D", 2.0, 2.0, 0.1, lengths).now == 1.0
+    ledger.joined([request_tag("a")], 5.0)
+    assert ledger.expected("D", 2.0, 2.0, 0.1, lengths).now == 1.0, "it joined but once"
+
+
 def test_lengths_are_learned_per_tenant_and_lent_to_newcomers() -> None:
     lengths = AnswerLengths()
     assert 0.0 < lengths.longer_than("new", 100) < 1.0
