@@ -191,7 +191,7 @@ async def test_readers_of_a_hot_value_spread_over_its_copies() -> None:
 
 
 async def test_a_batch_of_small_values_is_one_message_per_node() -> None:
-    async with memory_mesh(1) as store:
+    async with memory_mesh(1, lines=False) as store:
         values = {f"s{n}": make_value(4096, n) for n in range(64)}
         requests = store.blocks.calls._bus.stats
         before = requests()["requests"]
