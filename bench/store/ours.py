@@ -43,6 +43,16 @@ class OurStore:
 
         return await timed_async(one, count)
 
+    async def view(self, prefix: str, size_bytes: int, count: int) -> list[float]:
+        """Seconds until a value is there to be read, where it lies."""
+
+        async def one(number: int) -> None:
+            async with self.client.view(f"{prefix}{number}") as seen:
+                if seen is None or len(seen) != size_bytes:
+                    raise RuntimeError("a value is gone")
+
+        return await timed_async(one, count)
+
     async def batch_get(self, prefix: str, size_bytes: int, count: int, batch: int) -> list[float]:
         """Seconds per call for `batch` values each."""
 

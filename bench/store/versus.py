@@ -33,9 +33,13 @@ async def versus_mooncake(
             done.append(await _exists(remote, theirs, 64, rounds))
         say("gets on one host, beside mooncake with a segment of its own")
         async with mooncake(local=True) as theirs:
-            compared = await _gets("local_get_over_mooncake", local, theirs, 4 * MIB, 16, rounds)
-            compared.ours, compared.theirs = "moonpool, shm", "mooncake, own segment"
-            done.append(compared)
+            for name, ours in [
+                ("local_get_over_mooncake", "moonpool, shm, copied"),
+                ("local_view_over_mooncake", "moonpool, shm, seen in place"),
+            ]:
+                compared = await _gets(name, local, theirs, 4 * MIB, 16, rounds)
+                compared.ours, compared.theirs = ours, "mooncake, own segment, copied"
+                done.append(compared)
     except RivalFailed as error:
         return done, str(error)
     return done, ""
@@ -48,9 +52,10 @@ async def _gets(
     await ours.put(prefix, size_bytes, count)
     await theirs.put(prefix, size_bytes, count)
     compared = Compared(name, OURS, THEIRS, size_bytes)
+    get = ours.view if name.startswith("local_view") else ours.get
     await compare(
         compared,
-        lambda: ours.get(prefix, size_bytes, count),
+        lambda: get(prefix, size_bytes, count),
         lambda: theirs.get(prefix, size_bytes, count),
         rounds,
     )

@@ -50,6 +50,10 @@ async def one_node(
         yield node, client
 
 
+def _bytes(seen: memoryview | None) -> bytes | None:
+    return None if seen is None else bytes(seen)
+
+
 def broken(client: StoreClient) -> int:
     return client.own_stats()["lines_broken"]
 
@@ -87,6 +91,29 @@ async def test_a_damaged_value_is_told_of_and_dropped(host_id: str) -> None:
         with pytest.raises(CorruptValue):
             await client.get("a")
         assert await client.get("a") is None
+
+
+@pytest.mark.parametrize("host_id", ["elsewhere", "here"])
+async def test_a_view_is_the_value_itself_for_as_long_as_it_is_looked_at(host_id: str) -> None:
+    async with one_node(host_id) as (node, client):
+        for size in SIZES:
+            value = os.urandom(size)
+            await client.put("a", value, replace=True)
+            async with client.view("a") as seen:
+                assert _bytes(seen) == value
+                await client.put("a", b"another", replace=True)
+                assert _bytes(seen) == value
+            async with client.view("a") as seen:
+                assert _bytes(seen) == b"another"
+        async with client.view("nowhere") as seen:
+            assert seen is None
+        await client.put("a", os.urandom(MIB), replace=True)
+        node.region.view[node.core.residents.objects[client.key("a")].place + 9] ^= 1
+        with pytest.raises(CorruptValue):
+            async with client.view("a"):
+                pass
+        await until(lambda: node.is_idle)
+        node.core.check()
 
 
 async def test_many_at_a_time_share_few_lines() -> None:

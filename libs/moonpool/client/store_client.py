@@ -11,7 +11,7 @@ nodes evict what is not pinned.
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
 from secrets import randbits, token_hex
 from typing import Self
@@ -39,6 +39,7 @@ from moonpool.client.placement import make_strategy
 from moonpool.client.reader import Reader
 from moonpool.client.sources import Sources
 from moonpool.client.staging import Staging
+from moonpool.client.viewing import viewed
 from moonpool.client.wants import Read, Want
 from moonpool.client.writer import Writer, as_item
 from moonpool.clock import RealClock
@@ -212,6 +213,12 @@ class StoreClient:
         wanted = check_names(names)
         reads = await self._reader.read([self._want(name) for name in wanted])
         return {name: read.result() for name, read in zip(wanted, reads, strict=True)}
+
+    def view(self, name: str) -> AbstractAsyncContextManager[memoryview | None]:
+        """The value where it lies, verified, read-only and with no copy, on a node of our own host;
+        elsewhere a copy. For a look of seconds, inside the block: LeaseLost at its end when it
+        lasted too long for what was seen to count. Raises what `get` raises."""
+        return viewed(self._kit, self._reader, self._want(name))
 
     async def get_range(self, name: str, start: int, length: int) -> bytes | None:
         check_range(start, length)
