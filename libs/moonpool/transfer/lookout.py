@@ -152,6 +152,10 @@ class Watch:
         """True as soon as `see` is; False when it is time to sleep."""
         return self.expecting and self._lookout.look(see, min(2 * self._took_s, LOOK_MAX_S))
 
+    def stay(self, see: Callable[[], bool]) -> bool:
+        """The same for what has begun to come."""
+        return self._lookout.look(see, LOOK_MAX_S)
+
 
 class _Load:
     """What the kernel counts."""

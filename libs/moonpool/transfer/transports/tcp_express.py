@@ -90,6 +90,9 @@ class ExpressStream(Stream):
         self._unsent.append(job)
         if not self._loaded:
             self._flush()
+
+    def _await_answer(self) -> None:
+        """All is sent."""
         if len(self._in_flight) == 1:
             self._watch.begin()
             if self._watch.expecting and not self._will_look:
@@ -99,7 +102,8 @@ class ExpressStream(Stream):
     def _look(self) -> None:
         """Looks for the answer that is owed, unless it has come or others are owed as well."""
         self._will_look = False
-        if len(self._in_flight) == 1 and not self._over and not self._expecting:
+        lone = len(self._in_flight) == 1 and not self._unsent
+        if lone and not self._over and not self._expecting:
             self._watch.look(self._glance)
 
     def _glance(self) -> bool:
@@ -127,6 +131,7 @@ class ExpressStream(Stream):
             self.break_off(str(error), error)
             return
         self._watch_writable(False)
+        self._await_answer()
 
     def _watch_writable(self, wanted: bool) -> None:
         if wanted and not self._writer:

@@ -49,6 +49,7 @@ STREAMS_MAX = 512
 STALL_S = 10.0  # within a frame, without any progress
 HELLO_S = 5.0
 LOOK_PAYLOAD_MAX = 1 << 20  # of a frame, after which a next one may come soon
+HASTE_PAYLOAD_MAX = 256 << 10  # of a frame that is taken in without sleeping between its pieces
 LINGER_S = 1.0  # for a refused peer to read why
 
 
@@ -59,6 +60,7 @@ class _Scratch:
         self.name = b""
         self.handed = False  # the stream is a line now, and the loop's
         self.watch = Watch(lookout)
+        self.saw = False  # the frame of now was looked for, and seen
         self.head = memoryview(bytearray(FRAME_BYTES))
         self.ranges = np.zeros((RANGES_MAX, 2), np.int64)  # offset, length
         self.ranges_bytes = self.ranges.data.cast("B")
@@ -277,7 +279,7 @@ class TcpServer:
                 if frame.sealed:
                     vector.add(seals.address, SEAL_BYTES)
                 try:
-                    vector.receive(sock.fileno())
+                    _take_in(sock, scratch, frame.payload)
                 except StreamBroken as error:
                     raise BadFrame("cut off in its payload") from error
                 if frame.sealed:
@@ -336,9 +338,20 @@ def _head(sock: socket.socket, scratch: _Scratch) -> int:
                 return False
             return True
 
-        if watch.look(see):
+        scratch.saw = watch.look(see)
+        if scratch.saw:
             return got
+    scratch.saw = False
     return sock.recv_into(scratch.head, 0, vectored.wait_all(sock))
+
+
+def _take_in(sock: socket.socket, scratch: _Scratch, payload: int) -> None:
+    """Fills the vector. Who was awake for the head is so for what follows at once: it would be
+    woken for every piece else, since it is as fast as whoever sends. Raises StreamBroken."""
+    vector, fd = scratch.vector, sock.fileno()
+    hasty = scratch.saw and payload <= HASTE_PAYLOAD_MAX
+    if not (hasty and scratch.watch.stay(lambda: vector.try_receive(fd))):
+        vector.receive(fd)
 
 
 def _signed(value: int) -> int:
