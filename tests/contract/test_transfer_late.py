@@ -2,6 +2,7 @@
 delivers what had been on its way."""
 
 import socket
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,8 +12,8 @@ import pytest
 
 from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer import TransferCancelled
+from moonpool.transfer.transports.fences import Fences, fencing, naming, new_name
 from moonpool.transfer.transports.tcp import split_address
-from moonpool.transfer.transports.fences import fencing, naming, new_name
 from moonpool.transfer.wire import HELLO_BYTES, pack_hello
 from tests.contract.transfer_wiring import Pair, array, fill, make_pair, write
 from tests.support.holding_wire import HoldingWire
@@ -93,6 +94,21 @@ async def test_a_stream_that_was_given_up_before_it_said_its_name_is_not_served(
         late.sendall(naming(old))
         await until(lambda: pair.far.stats()["tcp.streams_served"] == 1)
         assert late.recv(1) == b""
+
+
+async def test_what_was_given_up_on_another_transport_is_ended_by_the_same_word(
+    pair: Pair,
+) -> None:
+    """A link of rdma, say: whatever it is, it stands in the same table."""
+    fences: Fences = pair.far._transports["tcp"]._around.fences  # type: ignore[attr-defined]
+    link, cut = new_name(), threading.Event()
+    assert fences.enter(link, cut.set)
+    with connected(pair) as teller:
+        teller.sendall(naming(new_name()) + fencing([link]))
+        await until(cut.is_set)
+        assert pair.far.stats().get("tcp.fences") is None  # it may still touch memory
+        fences.leave(link)
+        await until(lambda: pair.far.stats().get("tcp.fences") == 1)
 
 
 async def test_noise_is_not_taken_for_a_name(pair: Pair) -> None:
