@@ -48,13 +48,14 @@ class LineDesk:
         return LineReply(key, self._node.readers, CAPABILITY_S)
 
     def revoke(self, tenant: TenantId) -> None:
-        """What was given out for a tenant is worth nothing any more, and its lines end."""
+        """What was given out for a tenant is worth nothing any more, and its lines end: at once,
+        or with the answer that is on its way."""
         gone = {key for key, given in self._given.items() if given.tenant == tenant}
         for key in gone:
             del self._given[key]
         for session, key in list(self._sessions.items()):
             if key in gone:
-                session.close()
+                session.expire()
 
     def _take(self, line: Line, key: bytes) -> None:
         given = self._given.get(key)

@@ -255,11 +255,17 @@ class LineSession:
                 log.error("a line failed", exc_info=error)
                 self._counters["line_errors"] += 1
             self.close()
-        elif self._line.closed:
+        elif self._line.closed or not self._expires_s:
             self.close()
         else:
             self._line.resume()
             self._on_readable()
+
+    def expire(self) -> None:
+        """It answers nothing more."""
+        self._expires_s = 0.0
+        if self._task is None:
+            self.close()
 
     def close(self) -> None:
         """Cuts the line. What is under way ends by itself, at once. Idempotent."""

@@ -192,6 +192,7 @@ async def _on_the_bus(
                     task.cancel()
     finally:
         await service.close()
+        await lines.close()
 
 
 def make_rules(context: Context, node: StoreNode) -> Rules:

@@ -39,6 +39,7 @@ class _Node:
     open: int = 0
     capability: LineReply = field(default_factory=LineReply)
     ends_s: float = 0.0  # of the capability
+    doubted: bool = False  # a new one is asked for before the next line
     not_before_s: float = 0.0  # tried again
     asking: bool = False
     near: Nearby | None = None  # its memory, where we share it
@@ -95,9 +96,10 @@ class Lines:
         have.open += 1
         line = None
         try:
-            if now_s >= have.ends_s:
+            if have.doubted or now_s >= have.ends_s:
                 have.capability = await self._calls.line(node, self._tenant, OPEN_S)
                 have.ends_s = now_s + have.capability.ttl_s * FRESH_SHARE
+                have.doubted = False
                 have.near = self._near(have.capability)
             given = have.capability
             if given.key and given.grant is not None:
@@ -140,8 +142,7 @@ class Lines:
         have = self._nodes[node]
         have.open -= 1
         self._broken += 1
-        if not have.open:
-            have.ends_s = 0.0  # perhaps it is another life of the node by now
+        have.doubted = True  # perhaps it is another life of the node by now, or it was taken back
 
     async def ask(self, node: str, line: Line, kind: Said, body: msgspec.Struct) -> LineFrame:
         """One question and the head of its answer. Raises what the node answered, StreamBroken,
