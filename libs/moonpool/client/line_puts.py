@@ -14,6 +14,7 @@ from moonpool.messages.keyed import KeyedItem, KeyedPut, KeyedPutDone, Said
 from moonpool.transfer.lines import Line, pack_line
 from moonpool.transfer.vectored import StreamBroken
 
+GROUP_BYTES = 256 << 10  # sent together
 PAYLOAD_MAX_BYTES = 32 << 20  # of one question; above, what the node does not want costs too much
 
 
@@ -62,10 +63,11 @@ class _Put:
         with ExitStack() as stack:
             for source in sources:
                 stack.enter_context(entered(source.body, line))
-                for parts in _chunks(source):
-                    await lines.tell(self._node, line, *before, *parts, more=True)
+                for group in _groups(source):
+                    views = [part for parts in group for part in parts]
+                    await lines.tell(self._node, line, *before, *views, more=True)
                     before = []
-                    sums.append(checksum_of(*parts))  # while it is in the cache
+                    sums += [checksum_of(*parts) for parts in group]  # while in the cache
                     await line.rest()
         self.said_all = True
         await lines.tell(self._node, line, b"".join(sums))
@@ -74,6 +76,18 @@ class _Put:
         if len(results) != len(sources):
             raise StreamBroken(0, "an answer to another question")
         return results
+
+
+def _groups(source: Source) -> Iterator[list[list[memoryview]]]:
+    """The pieces of each chunk of an object, several small chunks together."""
+    group: list[list[memoryview]] = []
+    for parts in _chunks(source):
+        group.append(parts)
+        if len(group) * source.chunk_bytes >= GROUP_BYTES:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 def _chunks(source: Source) -> Iterator[list[memoryview]]:
