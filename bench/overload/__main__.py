@@ -139,17 +139,20 @@ def results(table: Table, promise: Promise, capacity: float, sizes: Sizes) -> di
     }
     peak = max(o.goodput_per_s for by_load in outcomes.values() for o in by_load.values())
     at_most = max(sizes.loads)
-    parts = [
-        outcome(window, sizes.window_s, promise).goodput_per_s
-        for window in table["admission"][at_most]
-    ]
+    by_round = {
+        load: [outcome(w, sizes.window_s, promise).goodput_per_s for w in windows]
+        for load, windows in sorted(table["admission"].items())
+    }
     out: dict[str, Any] = {
         "baseline": BASELINE,
         "capacity_per_s": round(capacity, 3),
         "slo_ttft_s": round(promise.ttft_s, 3),
         "slo_tbt_s": round(promise.tbt_s, 4),
         "goodput_peak_per_s": round(peak, 3),
-        "noise": round(ratio_noise(parts, peak), 3),
+        "noise": round(ratio_noise(by_round[at_most], peak), 3),
+        "admission_goodput_by_round": {
+            f"{load:g}x": [round(each, 2) for each in rounds] for load, rounds in by_round.items()
+        },
     }
     for mode in MODES:
         share = outcomes[mode][at_most].goodput_per_s / peak if peak else 0.0
