@@ -196,16 +196,14 @@ class Line:
 
     def spin_frame(self, spin_s: float = SPIN_S) -> LineFrame | None:
         """The next frame, if it comes within `spin_s`: to sleep and be woken takes as long."""
-        began_s = time.perf_counter()
-        ends_s, yield_s = began_s + spin_s, began_s + spin_s / 2
+        ends_s = time.perf_counter() + spin_s
         while True:
             frame, now_s = self.try_frame(), time.perf_counter()
             if frame is not None:
                 self._moved_s, self._turn_ends_s = now_s, now_s + HURRY_S
             if frame is not None or now_s >= ends_s:
                 return frame
-            if now_s >= yield_s:
-                os.sched_yield()  # who is to answer may be on our processor
+            os.sched_yield()  # who is to answer has often been woken on our processor
 
     async def next_frame(self, timeout_s: float) -> LineFrame:
         """The next frame. Raises TimeoutError when nothing at all comes for `timeout_s`."""
