@@ -48,8 +48,10 @@ from moonpool.transfer.wire import (
 STREAMS_MAX = 512
 STALL_S = 10.0  # within a frame, without any progress
 HELLO_S = 5.0
-LOOK_PAYLOAD_MAX = 1 << 20  # of a frame, after which a next one may come soon
-HASTE_PAYLOAD_MAX = 256 << 10  # of a frame that is taken in without sleeping between its pieces
+LOOK_PAYLOAD_MAX = {  # of a frame, after which a next one may come soon
+    WireOp.READ: 1 << 20,
+    WireOp.WRITE: 256 << 10,  # beyond, who is awake early is woken for every piece
+}
 LINGER_S = 1.0  # for a refused peer to read why
 
 
@@ -294,7 +296,7 @@ class TcpServer:
             reply = pack_reply(Status.OK, frame.request, 0)
             sock.sendall(reply + seal_of(reply) if frame.sealed else reply)
         self._tally.add("tcp.served_bytes", frame.payload)
-        if frame.payload <= LOOK_PAYLOAD_MAX:
+        if frame.payload <= LOOK_PAYLOAD_MAX[frame.op]:
             scratch.watch.begin()
         return True
 
@@ -349,7 +351,7 @@ def _take_in(sock: socket.socket, scratch: _Scratch, payload: int) -> None:
     """Fills the vector. Who was awake for the head is so for what follows at once: it would be
     woken for every piece else, since it is as fast as whoever sends. Raises StreamBroken."""
     vector, fd = scratch.vector, sock.fileno()
-    hasty = scratch.saw and payload <= HASTE_PAYLOAD_MAX
+    hasty = scratch.saw and payload <= LOOK_PAYLOAD_MAX[WireOp.WRITE]
     if not (hasty and scratch.watch.stay(lambda: vector.try_receive(fd))):
         vector.receive(fd)
 
