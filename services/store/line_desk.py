@@ -71,7 +71,13 @@ class LineDesk:
                 return
             idle.close()
         session = LineSession(
-            self._node, line, given.tenant, given.expires_s, self._counters, self._gone
+            self._node,
+            line,
+            given.tenant,
+            given.expires_s,
+            self._counters,
+            self._gone,
+            self._transfer.lines.moved,
         )
         self._sessions[session] = key
         session.begin()

@@ -44,6 +44,7 @@ class LineSession:
         expires_s: float,
         counters: Counter[str],
         gone: Callable[["LineSession"], None],
+        moved: Callable[[int], None],
     ) -> None:
         self._node = node
         self._line = line
@@ -51,6 +52,7 @@ class LineSession:
         self._expires_s = expires_s
         self._counters = counters
         self._gone = gone
+        self._moved = moved  # so many bytes of payload
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None  # answers what takes longer than one go
         self._thread: ThreadPoolExecutor | None = None
@@ -108,6 +110,7 @@ class LineSession:
             end_get(self._node, answer)
             self._fail(number, BadRequest("too large an answer: ask for fewer keys at once"))
             return
+        self._moved(answer.payload_bytes)
         head = pack_line(Said.DONE, number, body, answer.payload_bytes)
         views: list[bytes | memoryview] = [*head, *answer.views(self._node.region.view)]
         sent = 0
@@ -151,6 +154,7 @@ class LineSession:
             await self._refuse(number, payload_bytes, error)
             return
         require_payload(put, payload_bytes)
+        self._moved(payload_bytes)
         is_small = payload_bytes <= LOOP_BYTES_MAX
         payload = memoryview(bytearray(payload_bytes if is_small else 0))
         await self._line.take(payload, STALL_S)

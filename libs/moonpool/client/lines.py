@@ -162,7 +162,7 @@ class Lines:
 
     async def answer(self, node: str, line: Line, number: int) -> LineFrame:
         """As `ask`, once all was said."""
-        frame = line.spin_frame()
+        frame = line.look_frame()
         if frame is None:
             listening = line.next_frame(self.timeout_s)
             try:

@@ -112,7 +112,7 @@ class TransferEngine:
             tls=Tls(tls) if tls is not None else None,
         )
         engine._table.topology = around.topology
-        engine.lines = LineDesk(around.table, around.loop, transports, tls)
+        engine.lines = LineDesk(around.table, around.loop, transports, tls, around.tally, look_out)
         try:
             for kind in transports:
                 await engine._add(kind, around)
@@ -361,6 +361,8 @@ class TransferEngine:
         out.update(self._path_log.stats())
         for name, transport in self._transports.items():
             out.update({f"{name}.{key}": value for key, value in transport.stats().items()})
+        if "tcp" in self._transports:
+            out["tcp.streams_served"] += self.lines.served
         out["slices_under_way"] = len(self._jobs)
         out["views_open"] = sum(view.open for view in self._views)
         return out

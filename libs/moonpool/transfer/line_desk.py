@@ -13,7 +13,9 @@ from moonpool.messages.segments import RegionGrant
 from moonpool.transfer import vectored
 from moonpool.transfer.errors import GrantRefused, PeerLost
 from moonpool.transfer.lines import Line
+from moonpool.transfer.lookout import Lookout
 from moonpool.transfer.regions import RegionTable
+from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import TlsFiles
 from moonpool.transfer.vectored import StreamBroken
 from moonpool.transfer.wire import (
@@ -43,12 +45,18 @@ class LineDesk:
         loop: asyncio.AbstractEventLoop,
         transports: Sequence[str],
         tls: TlsFiles | None,
+        tally: Tally,
+        look_out: bool = True,
     ) -> None:
-        """There are no lines unless tcp is spoken, and without tls."""
+        """There are no lines unless tcp is spoken, and without tls. `look_out`: for answers, before
+        sleeping."""
         self._loop = loop
+        self._tally = tally
+        self._lookout = Lookout(look_out)
         self._is_plain = "tcp" in transports and tls is None
         self._take: Take | None = None
-        self._open: set[Line] = set()
+        self._open: set[Line] = set()  # by whomever
+        self._served: set[Line] = set()  # those that peers opened
         self._closed = False
         table.offer_line = self.offer
 
@@ -72,8 +80,9 @@ class LineDesk:
         if self._take is None or self._closed:
             sock.close()
             return
-        line = Line(sock, self._loop)
+        line = Line(sock, self._loop, self._lookout)
         self._keep(line)
+        self._served = {each for each in self._served if not each.closed} | {line}
         self._take(line, key)
 
     async def open(self, grant: RegionGrant, key: bytes) -> Line:
@@ -118,7 +127,7 @@ class LineDesk:
         except BaseException:
             sock.close()
             raise
-        line = Line(sock, self._loop)
+        line = Line(sock, self._loop, self._lookout)
         line.watch()
         self._keep(line)
         return line
@@ -126,9 +135,18 @@ class LineDesk:
     def _keep(self, line: Line) -> None:
         self._open = {each for each in self._open if not each.closed} | {line}
 
+    def moved(self, payload_bytes: int) -> None:
+        """The owner's user sent or took so much on a line."""
+        self._tally.add("tcp.served_bytes", payload_bytes)
+
     @property
     def count(self) -> int:
         return sum(not line.closed for line in self._open)
+
+    @property
+    def served(self) -> int:
+        """How many that peers opened are open."""
+        return sum(not line.closed for line in self._served)
 
     def close(self) -> None:
         """Ends every line. Idempotent."""
@@ -137,6 +155,7 @@ class LineDesk:
             with contextlib.suppress(OSError):
                 vectored.shut(line.sock)
             line.close()
+        self._lookout.close()
 
 
 def asking(key: bytes) -> bytes:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from moonpool.transfer import vectored
+from moonpool.transfer.lookout import Lookout
 from moonpool.transfer.vectored import StreamBroken
 
 MAGIC = b"MPLN"
@@ -29,7 +30,7 @@ BODY_MAX_BYTES = 1 << 20
 PAYLOAD_MAX_BYTES = 2 << 30
 INBOX_BYTES = 8 << 10
 JOINED_BYTES_MAX = 4 << 10  # of a body that is copied behind its head
-SPIN_S = 150e-6  # for an answer's first byte, while nobody else is on the line
+LOOK_S = 150e-6  # for an answer, before we sleep: to sleep and be woken takes as long
 PAUSE_S = 100e-6  # without a byte in the middle of many, before we sleep
 HURRY_S = 500e-6  # of one turn of the loop, while bytes keep moving
 _SEAL = struct.Struct("<Q")
@@ -73,12 +74,20 @@ class Line:
     """One side of a connection. Every method but `close` raises StreamBroken when it ended, or when
     the other side sends what none of us sends; close it then."""
 
-    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
-        """Whoever must not wait says so with each call, whatever the socket is set to."""
+    def __init__(
+        self,
+        sock: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        lookout: Lookout | None = None,
+    ) -> None:
+        """Whoever must not wait says so with each call, whatever the socket is set to. `lookout`:
+        for all lines of an engine; None: nothing is looked for."""
         self.sock = sock
         self.closed = False
         self.expecting = False  # an exchange is under way: what comes is looked for
         self._loop = loop
+        self._lookout = lookout or Lookout(False)
+        self._found: LineFrame | None = None  # by the look that is going on
         self._waiter: asyncio.Future[None] | None = None
         self._inbox = bytearray(INBOX_BYTES)
         self._view = memoryview(self._inbox)
@@ -194,16 +203,18 @@ class Line:
             self._start = self._end = 0
         return None
 
-    def spin_frame(self, spin_s: float = SPIN_S) -> LineFrame | None:
-        """The next frame, if it comes within `spin_s`: to sleep and be woken takes as long."""
-        ends_s = time.perf_counter() + spin_s
-        while True:
-            frame, now_s = self.try_frame(), time.perf_counter()
-            if frame is not None:
-                self._moved_s, self._turn_ends_s = now_s, now_s + HURRY_S
-            if frame is not None or now_s >= ends_s:
-                return frame
-            os.sched_yield()  # who is to answer has often been woken on our processor
+    def look_frame(self) -> LineFrame | None:
+        """The next frame, if it comes within `LOOK_S`, or is there and no look is to be had."""
+        self._lookout.look(self._see, LOOK_S)
+        frame, self._found = self._found or self.try_frame(), None
+        if frame is not None:
+            self._moved_s = time.perf_counter()
+            self._turn_ends_s = self._moved_s + HURRY_S
+        return frame
+
+    def _see(self) -> bool:
+        self._found = self.try_frame()
+        return self._found is not None
 
     async def next_frame(self, timeout_s: float) -> LineFrame:
         """The next frame. Raises TimeoutError when nothing at all comes for `timeout_s`."""
