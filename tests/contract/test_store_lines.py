@@ -207,6 +207,16 @@ async def test_only_a_capability_of_this_life_that_was_not_taken_back_is_heard()
         assert await client.put("a", b"again")
 
 
+async def test_blocks_of_another_tenant_are_asked_for_on_the_bus() -> None:
+    async with one_node() as (_, client):
+        await client.put("name", b"x")
+        key, other = client.key("name"), TenantId("other")
+        assert await client.blocks.exist("node-1", client.tenant, [key]) == [True]
+        lent = client.own_stats()["lines_lent"]
+        assert await client.blocks.exist("node-1", other, [key]) == [True]  # keys name the content
+        assert client.own_stats()["lines_lent"] == lent
+
+
 async def test_a_line_speaks_for_its_own_tenant() -> None:
     async with a_speaker() as (node, client, speaker):
         line = await speaker.line(await speaker.capability("red"))

@@ -64,7 +64,7 @@ class Lines:
         calls.quick = self
         self._transfer = transfer
         self._desk = transfer.lines if wanted and isinstance(transfer, TransferEngine) else None
-        self._tenant = tenant
+        self.tenant = tenant
         self.timeout_s = timeout_s  # without progress
         self._nodes: dict[str, _Node] = {}
         self._numbers = count(1)
@@ -97,7 +97,7 @@ class Lines:
         line = None
         try:
             if have.doubted or now_s >= have.ends_s:
-                have.capability = await self._calls.line(node, self._tenant, OPEN_S)
+                have.capability = await self._calls.line(node, self.tenant, OPEN_S)
                 have.ends_s = now_s + have.capability.ttl_s * FRESH_SHARE
                 have.doubted = False
                 have.near = self._near(have.capability)

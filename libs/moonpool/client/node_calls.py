@@ -49,9 +49,11 @@ TIMEOUT_S = 5.0
 
 
 class Quick(Protocol):
+    tenant: TenantId
+
     async def call(self, node: str, verb: str, request: msgspec.Struct, kind: type[R]) -> R | None:
-        """The node's answer, or None: nothing happened, and the bus is to be asked. Raises as a
-        question on the bus."""
+        """The node's answer to a question of that tenant, or None: nothing happened, and the bus is
+        to be asked. Raises as a question on the bus."""
 
 
 class NodeCalls:
@@ -109,7 +111,7 @@ class NodeCalls:
             run_blocks=run_blocks,
         )
         if not lease_s:  # a lease is had from whom it will be given back to
-            return await self._ask_quickly(node, "get_start", request, GetStartReply)
+            return await self._ask_quickly(node, tenant, "get_start", request, GetStartReply)
         return await self._ask(node, "get_start", request, GetStartReply)
 
     async def promote(
@@ -130,7 +132,8 @@ class NodeCalls:
     async def put_whole(self, node: str, tenant: TenantId, items: Sequence[WholeItem]) -> list[str]:
         """Small objects in the message itself."""
         request = PutWholeRequest(tenant, list(items))
-        return (await self._ask_quickly(node, "put_whole", request, PutWholeReply)).results
+        reply = await self._ask_quickly(node, tenant, "put_whole", request, PutWholeReply)
+        return reply.results
 
     async def list_names(
         self, node: str, tenant: TenantId, prefix: str, after: str, limit: int
@@ -185,8 +188,10 @@ class NodeCalls:
         answer = await self._bus.request(subject, encode(LineRequest(tenant)), timeout_s)
         return decode(answer, LineReply)
 
-    async def _ask_quickly(self, node: str, verb: str, request: msgspec.Struct, kind: type[R]) -> R:
-        if self.quick is not None:
+    async def _ask_quickly(
+        self, node: str, tenant: TenantId, verb: str, request: msgspec.Struct, kind: type[R]
+    ) -> R:
+        if self.quick is not None and self.quick.tenant == tenant:
             reply = await self.quick.call(node, verb, request, kind)
             if reply is not None:
                 return reply
