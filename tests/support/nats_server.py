@@ -1,11 +1,14 @@
 """A real NATS server for tests, on a free port, from the package that the project installs."""
 
 import shutil
+import signal
 import socket
 import subprocess
 import sysconfig
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -82,6 +85,16 @@ class NatsServer:
         if process is not None:
             process.kill()
             process.wait(timeout=5.0)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside, it is there and does nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def _answers(self) -> bool:
         try:

@@ -7,6 +7,7 @@ expired login); then a fresh client takes over and every subscription is attache
 import asyncio
 import logging
 import re
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 0.25  # between attempts to reach a server
 PING_S = 5  # a dead connection is noticed after about three of these
+SILENCE_S = 15.0  # of a server that takes nothing of what was sent: the connection ends
 PENDING_MAX_BYTES = 8 << 20  # of commands not yet written to the socket, or waiting for a server
 FLUSH_MAX_S = 2.0
 
@@ -96,6 +98,7 @@ class NatsLink:
         except asyncio.CancelledError:
             await self._client.close()
             raise
+        self._bound_silence()
         self._up = True
         self._said = ""
         log.info("connected to NATS", extra={"server": self._server()})
@@ -170,6 +173,15 @@ class NatsLink:
             attachment.subject, queue=attachment.queue_group, cb=attachment.callback
         )
 
+    def _bound_silence(self) -> None:
+        """nats-py takes a connection for lost only after it has closed it, and closes it only after
+        all that was written has left. Cut off with much to say we would wait for the kernel, which
+        by itself tries for a quarter of an hour."""
+        writer = getattr(self._client._transport, "_io_writer", None)  # has no public name
+        sock = writer.get_extra_info("socket") if writer is not None else None
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE_S * 1000))
+
     def _server(self) -> str:
         url = self._client.connected_url
         return f"{url.hostname}:{url.port}" if url is not None else "?"
@@ -189,6 +201,7 @@ class NatsLink:
         self._up = False
 
     async def _on_reconnected(self) -> None:
+        self._bound_silence()
         self._up = True
         self._said = ""
         self.reconnects += 1

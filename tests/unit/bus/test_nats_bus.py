@@ -1,6 +1,7 @@
 """What only a real server shows: discovery, restarts, limits, and the order of starting."""
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from moonpool.bus import (
     NoResponder,
     PayloadTooLarge,
     RequestTimeout,
+    nats_link,
 )
 from moonpool.messages import PeerError
 from tests.support.nats_server import NatsServer
@@ -223,3 +225,22 @@ async def test_without_jetstream_a_stream_is_waited_for_and_a_durable_publish_re
         with pytest.raises(asyncio.CancelledError):
             await making
         await bus.close()
+
+
+async def test_a_server_that_takes_nothing_more_is_left_and_found_again(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nats_link, "SILENCE_S", 0.5)
+    monkeypatch.setattr(nats_link, "PING_S", 0.5)
+    bus = await NatsBus.connect(server.url)
+
+    async def is_lost() -> bool:
+        with contextlib.suppress(BusUnavailable):
+            await bus.publish("much.to.say", bytes(256 << 10))
+        return not bus.is_connected
+
+    with server.held():
+        await until(is_lost, 20.0)
+    await until(lambda: bus.is_connected, 20.0)
+    await bus.publish("much.to.say", b"again")
+    await bus.close()
