@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -165,16 +166,38 @@ async def series(pair: Pair, near: LocalRegion, there: OpenedGrant, count: int) 
         await pair.near.submit([read(near, there, SMALL, at=at, remote_at=at)])
 
 
-async def test_answers_and_questions_that_come_soon_are_looked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a machine where nobody else wants a CPU, as far as the engine is told."""
+@pytest.fixture
+def free_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine where nobody else wants a CPU, as far as an engine is told."""
     monkeypatch.setattr(lookout._Load, "running", lambda _: 1)
     monkeypatch.setattr(lookout, "LOOK_MAX_S", 5e-3)  # for slow machines
     monkeypatch.setattr(lookout, "HELD_UP_S", 5e-3)
     monkeypatch.setattr(lookout, "CREDIT_MAX_S", 1.0)
     monkeypatch.setattr(lookout, "WASTE", 1.0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+
+
+@pytest.mark.usefixtures("free_cpus")
+async def test_an_answer_that_a_look_took_first_does_not_end_the_stream(tmp_path: Path) -> None:
+    """The loop was told of it already, and calls for nothing."""
+    async with make_pair("tcp4", tmp_path) as pair:
+        near, far = pair.near.allocate(1 << 20), pair.far.allocate(1 << 20)
+        there = pair.near.open(far.grant("r"))
+        await warm(pair, near, there)
+        await series(pair, near, there, 64)
+        for _ in range(100):
+            served = pair.far.stats()["tcp.served_bytes"]
+            batch = pair.near.submit([read(near, there, SMALL)])
+            ends_s = time.monotonic() + 5.0
+            while pair.far.stats()["tcp.served_bytes"] == served:  # the loop is held meanwhile
+                assert time.monotonic() < ends_s
+            await batch
+            await asyncio.sleep(0)
+            assert express_open(pair)
+
+
+@pytest.mark.usefixtures("free_cpus")
+async def test_answers_and_questions_that_come_soon_are_looked_for(tmp_path: Path) -> None:
     async with (
         make_pair("tcp4", tmp_path) as pair,
         make_child("tcp4", tmp_path, name="other", length=1 << 20) as child,

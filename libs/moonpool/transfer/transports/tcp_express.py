@@ -9,6 +9,7 @@ first, once all else that the loop has at hand is done (`lookout.py`).
 import asyncio
 import contextlib
 import errno
+import socket
 import time
 from collections import deque
 from collections.abc import Callable
@@ -143,7 +144,8 @@ class ExpressStream(Stream):
     def _on_readable(self) -> None:
         try:
             if not self._in_flight:
-                raise StreamBroken(errno.ECONNRESET, "closed, or spoken on without a question")
+                self._require_silence()
+                return
             while self._in_flight and not self._over:
                 job = self._in_flight[0]
                 if not self._expecting:
@@ -158,6 +160,18 @@ class ExpressStream(Stream):
             if self._expecting:
                 self._cut_short(self._in_flight[0])
             self.break_off(str(error), error)
+
+    def _require_silence(self) -> None:
+        """A look may have taken the answer that the loop calls us for. Raises StreamBroken when
+        there is more than nothing."""
+        assert self._sock is not None
+        try:
+            self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise StreamBroken(error.errno, error.strerror) from error
+        raise StreamBroken(errno.ECONNRESET, "closed, or spoken on without a question")
 
     def _take(self) -> bool:
         """Takes what there is of the answer; True when that is all. While its bytes keep coming,
