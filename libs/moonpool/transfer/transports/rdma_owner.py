@@ -115,9 +115,9 @@ class RdmaOwner:
         _, epoch = unpack_hello(hello)
         known = epoch == self._table.epoch
         status = Status.OK if known else Status.EPOCH
-        peer.control.send_raw(pack_hello(self._table.epoch, status))
         if not known:
             self._table.refuse("epoch")
+        peer.control.send_raw(pack_hello(self._table.epoch, status))
         return known
 
     def _connect(self, peer: _Peer) -> bool:

@@ -98,9 +98,9 @@ class ShmOwner:
             _, epoch = unpack_hello(data)
             peer.greeted = epoch == self._table.epoch
             status = Status.OK if peer.greeted else Status.EPOCH
-            self._send(peer, pack_hello(self._table.epoch, status))
             if not peer.greeted:
                 self._table.refuse("epoch")
+            self._send(peer, pack_hello(self._table.epoch, status))
             return
         message = unpack(data)
         if message.kind is Kind.ATTACH:

@@ -199,9 +199,9 @@ class TcpServer:
             raise BadFrame("no hello") from error
         _, epoch = unpack_hello(buffer)
         known = epoch == self._table.epoch
-        sock.sendall(pack_hello(self._table.epoch, Status.OK if known else Status.EPOCH))
         if not known:
             self._table.refuse("epoch")
+        sock.sendall(pack_hello(self._table.epoch, Status.OK if known else Status.EPOCH))
         return known
 
     def _one_frame(self, sock: socket.socket, scratch: _Scratch) -> bool:
