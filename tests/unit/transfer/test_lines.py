@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -113,8 +114,14 @@ async def test_a_line_that_a_thread_uses_is_cut_and_closed_by_its_return() -> No
     with a_line() as (line, _):
         line.lend()
         room = memoryview(bytearray(10))
-        taking = asyncio.create_task(asyncio.to_thread(line.take_waiting, room))
-        await asyncio.sleep(0.01)
+        is_there = threading.Event()
+
+        def take() -> None:
+            is_there.set()
+            line.take_waiting(room)
+
+        taking = asyncio.create_task(asyncio.to_thread(take))
+        await until(is_there.is_set)
         line.close()
         with pytest.raises(StreamBroken):
             await taking
