@@ -3,6 +3,10 @@
 Giving the GIL back costs nothing while the process is idle, but up to a switch interval when
 another thread computes in Python; keeping it stops the event loop. So big ranges are copied outside
 it, and small ones inside with a pause every `HOLD_BYTES` (about 50 us of copying).
+
+A long range goes in pieces of `PIECE_BYTES`: below the size of a level-2 cache some C libraries
+copy by an instruction that does not read first what it is going to overwrite, which is a sixth
+faster than the loads and stores that they use beyond it.
 """
 
 import ctypes
@@ -17,6 +21,7 @@ from moonpool.transfer.slices import plain, shifted
 
 RELEASE_BYTES = 128 << 10
 HOLD_BYTES = 1 << 20
+PIECE_BYTES = 512 << 10
 STEP_BYTES = 4 << 20  # of one copy on the event loop, which it stops for half a millisecond
 
 _Move = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -33,11 +38,11 @@ def copy_slice(job: Job, remote_base: int, peer: str) -> Exception | None:
     if len(piece.lengths) == 1 and piece.payload <= STEP_BYTES and not job.checked:
         here = job.local.address + int(piece.local[0])
         there = remote_base + job.remote.grant.offset + int(piece.remote[0])
-        move = _move if piece.payload >= RELEASE_BYTES else _move_held
-        if job.op is Op.READ:
-            move(here, there, piece.payload)
+        to, origin = (here, there) if job.op is Op.READ else (there, here)
+        if piece.payload >= RELEASE_BYTES:
+            _copy(to, origin, piece.payload)
         else:
-            move(there, here, piece.payload)
+            _move_held(to, origin, piece.payload)
         return None
     steps = copy_steps(job, remote_base, peer, sys.maxsize)
     while True:
@@ -80,10 +85,18 @@ def copy_ranges(
             if job.stopped is not None:
                 return False
             step = min(length - at, step_bytes)
-            _move(to + at, origin + at, step)
+            _copy(to + at, origin + at, step)
             at += step
             copied += step
     return True
+
+
+def _copy(to: int, origin: int, length: int) -> None:
+    """One range, outside the GIL."""
+    while length > PIECE_BYTES:
+        _move(to, origin, PIECE_BYTES)
+        to, origin, length = to + PIECE_BYTES, origin + PIECE_BYTES, length - PIECE_BYTES
+    _move(to, origin, length)
 
 
 def _copy_small(
