@@ -90,7 +90,8 @@ class LineSession:
                 self._run(self._put(frame.number, ask, frame.payload_bytes))
             case Said.CALL if not frame.payload_bytes:
                 call = decode(frame.body, KeyedCall)
-                self._run(self._call(frame.number, call.verb, bytes(call.request)))
+                if not self._call_now(frame.number, call.verb, bytes(call.request)):
+                    self._run(self._call(frame.number, call.verb, bytes(call.request)))
             case Said.END if not frame.payload_bytes:
                 self._node.core.get_end(decode(frame.body, KeyedEnd).lease, self._node.now())
                 self._node.settle()
@@ -191,6 +192,24 @@ class LineSession:
 
     # Everything else.
 
+    def _call_now(self, number: int, verb: str, question: bytes) -> bool:
+        """Answers what only looks; False: it takes a task."""
+        if verb != "get_start":
+            return False
+        request = decode(question, GetStartRequest)
+        if request.lease_s:
+            return False
+        try:
+            self._require_own(request.tenant)
+            views = _answer_of(number, self._node.look(request))
+        except MoonpoolError as error:
+            self._fail(number, error)
+            return True
+        sent = self._line.send_now(views)
+        if sent < sum(map(len, views)):
+            self._run(self._line.send(_after(views, sent), STALL_S))
+        return True
+
     async def _call(self, number: int, verb: str, question: bytes) -> None:
         request: msgspec.Struct
         reply: msgspec.Struct
@@ -217,12 +236,7 @@ class LineSession:
             raise BadRequest("this line speaks for another tenant")
 
     async def _answer(self, number: int, reply: msgspec.Struct) -> None:
-        body = encode(reply)
-        if len(body) > BODY_MAX_BYTES:
-            body = encode(BadRequest("too large an answer").info())
-            await self._line.send([*pack_line(Said.FAILED, number, body)], STALL_S)
-            return
-        await self._line.send([*pack_line(Said.DONE, number, body)], STALL_S)
+        await self._line.send(_answer_of(number, reply), STALL_S)
 
     async def _refuse(self, number: int, payload_bytes: int, error: MoonpoolError) -> None:
         """Takes what comes all the same: its sender does not listen before it is done."""
@@ -285,6 +299,14 @@ class LineSession:
             await asyncio.wait([self._task], timeout=LOOK_S)
         if self._thread is not None:
             self._thread.shutdown()
+
+
+def _answer_of(number: int, reply: msgspec.Struct) -> list[bytes | memoryview]:
+    body = encode(reply)
+    if len(body) > BODY_MAX_BYTES:
+        body = encode(BadRequest("too large an answer").info())
+        return [*pack_line(Said.FAILED, number, body)]
+    return [*pack_line(Said.DONE, number, body)]
 
 
 def _after(views: list[bytes | memoryview], sent: int) -> list[bytes | memoryview]:

@@ -138,12 +138,27 @@ class StoreNode:
         return PutEndReply(results)
 
     async def get_start(self, request: GetStartRequest) -> GetStartReply:
+        if not request.lease_s:
+            return self.look(request)
         check_id(request.tenant, "tenant")
         keys = keys_of(request.keys)
         hint, now_s = hint_of(request.run_blocks), self._clock.now()
         lease, slots = self.core.get_start(request.tenant, keys, request.lease_s, now_s, hint)
         self.settle()
         lease = await self._wait_for_loading(request, lease, keys, slots)
+        return self._got(request, lease, keys, slots)
+
+    def look(self, request: GetStartRequest) -> GetStartReply:
+        """As `get_start` without a lease, which waits for nothing and counts as no use."""
+        check_id(request.tenant, "tenant")
+        keys = keys_of(request.keys)
+        _, slots = self.core.get_start(request.tenant, keys, 0.0, self._clock.now())
+        self.settle()
+        return self._got(request, 0, keys, slots)
+
+    def _got(
+        self, request: GetStartRequest, lease: int, keys: list[BlockKey], slots: list[GetSlot]
+    ) -> GetStartReply:
         if request.inline_bytes or request.tail_bytes:
             room_bytes = self._reply_max_bytes // 2
             is_all = with_data(self.core, self._segment, request, keys, slots, room_bytes)

@@ -41,6 +41,13 @@ class Entry:
         """Of one whose bytes are not here."""
         return self.slot.size_bytes <= INLINE_MAX_BYTES and not self.is_whole
 
+    @property
+    def tells_kind(self) -> bool:
+        """Whether it is known to be a manifest, with all of it here, or to be none."""
+        trailer = self.trailer
+        is_value = trailer is not None and trailer.kind is Kind.VALUE
+        return is_value or not self.may_be_manifest
+
     def manifest(self) -> Manifest | None:
         """None when the value lies here itself. Raises CorruptValue."""
         trailer = self.trailer
@@ -49,8 +56,11 @@ class Entry:
         return unpack(memoryview(self.slot.data)[: trailer.value_bytes])
 
 
-async def peek(kit: Kit, node: str, keys: Sequence[BlockKey]) -> list[Entry | None]:
-    """What one node has under these keys, not counted as a use."""
+async def peek(
+    kit: Kit, node: str, keys: Sequence[BlockKey], inline_bytes: int = INLINE_MAX_BYTES
+) -> list[Entry | None]:
+    """What one node has under these keys, not counted as a use. `inline_bytes`: objects up to it
+    come whole."""
     found: list[Entry | None] = [None] * len(keys)
     left = list(range(len(keys)))
     while left:
@@ -60,7 +70,7 @@ async def peek(kit: Kit, node: str, keys: Sequence[BlockKey]) -> list[Entry | No
             kit.tenant,
             [keys[i] for i in some],
             0.0,
-            inline_bytes=INLINE_MAX_BYTES,
+            inline_bytes=inline_bytes,
             tail_bytes=TRAILER_BYTES,
         )
         again = []

@@ -1,18 +1,20 @@
 """What is asked about values without reading them: whether, how large, where, and how long."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from moonpool.client.base import PIN_KINDS
 from moonpool.client.entries import Entry, manifests_of, peek_all
+from moonpool.client.glance import Glance, glance
 from moonpool.client.kit import Kit
 from moonpool.client.manifest import Manifest
 from moonpool.client.parts import missing_parts
 from moonpool.client.reader import Reader
+from moonpool.client.together import all_of
 from moonpool.client.wants import Want
 from moonpool.kv import BlockKey
+from moonpool.kv.named import Kind
 from moonpool.messages import CallerError
 from moonpool.messages.store import ListedName, ListReply
 
@@ -67,38 +69,55 @@ class Keeper:
         return sorted(entries, key=lambda entry: ranks.get(entry.node, len(homes)))
 
     async def exist(self, names: Sequence[str]) -> dict[str, bool]:
-        async def is_there(found: Found) -> bool:
-            manifest = found.manifest
-            if manifest is None or not found.entries:
-                return bool(found.entries)
-            return not await missing_parts(self._kit, found.key, manifest)
-
-        everything = await self.find(names)
-        answers = await asyncio.gather(*map(is_there, everything))
-        return dict(zip(names, answers, strict=True))
+        """Homes are asked first, and all others only for what they do not have."""
+        keys = [self._kit.key(name) for name in names]
+        seen = await glance(self._kit, keys)
+        out = [index in seen.entries for index in range(len(names))]
+        whole = {i: m for i, e in seen.entries.items() for m in manifests_of([e])}
+        left = [index for index, is_there in enumerate(out) if not is_there]
+        for index, found in zip(left, await self._find_others(names, left, seen), strict=True):
+            out[index] = bool(found.entries)
+            if found.manifest is not None:
+                whole[index] = found.manifest
+        missing = await all_of([missing_parts(self._kit, keys[i], m) for i, m in whole.items()])
+        for index, parts in zip(whole, missing, strict=True):
+            out[index] = not parts
+        return dict(zip(names, out, strict=True))
 
     async def sizes(self, names: Sequence[str]) -> dict[str, int | None]:
-        """None for those that are nowhere."""
-        found = await self.find(names)
-        out: dict[str, int | None] = {}
+        """None for those that are nowhere. As `exist`."""
+        keys = [self._kit.key(name) for name in names]
+        seen = await glance(self._kit, keys)
+        out: dict[str, int | None] = dict.fromkeys(names)
+        left = []
+        for index, name in enumerate(names):
+            entry = seen.entries.get(index)
+            out[name] = _size_of([entry]) if entry is not None else None
+            if out[name] is None:
+                left.append(index)
         unknown = []
-        for each in found:
-            manifest = each.manifest
-            trailers = [entry.trailer for entry in each.entries if entry.trailer is not None]
-            if manifest is not None:
-                out[each.name] = manifest.size_bytes
-            else:
-                out[each.name] = trailers[0].value_bytes if trailers else None
-                if each.entries and not trailers:
-                    unknown.append(each)
+        for found in await self._find_others(names, left, seen):
+            out[found.name] = _size_of(found.entries)
+            if found.entries and out[found.name] is None:
+                unknown.append(found)
         # In a lower tier as a whole: its tail is on its way up with it.
         await self._reader.read([Want(each.key, each.name, 0, 0) for each in unknown])
-        for each, entries in zip(
-            unknown, await peek_all(self._kit, [each.key for each in unknown]), strict=True
-        ):
-            known = [entry.trailer for entry in entries if entry.trailer is not None]
-            out[each.name] = known[0].value_bytes if known else None
+        for found in await self.find([each.name for each in unknown]):
+            out[found.name] = _size_of(found.entries)
         return out
+
+    async def _find_others(
+        self, names: Sequence[str], left: Sequence[int], seen: Glance
+    ) -> list[Found]:
+        """What anybody has of those whose homes did not tell. Raises what a home did not say, if
+        nobody else has it."""
+        if not left:
+            return []
+        everything = await self.find([names[index] for index in left])
+        for index, found in zip(left, everything, strict=True):
+            if index in seen.errors and not found.entries:
+                raise seen.errors[index]
+        return everything
 
     async def remove(self, names: Sequence[str]) -> dict[str, bool]:
         """Entries and all stripes. Whether each was there; pinned hard it stays, all of it. All
@@ -202,6 +221,14 @@ class Keeper:
 
         await self._kit.mesh.ask_all(tell, list(by_node))
         return gone
+
+
+def _size_of(entries: Sequence[Entry]) -> int | None:
+    """Bytes of the value, as the first entry that tells has it."""
+    for manifest in manifests_of(entries[:1]):
+        return manifest.size_bytes
+    trailers = [entry.trailer for entry in entries]
+    return next((t.value_bytes for t in trailers if t is not None and t.kind is Kind.VALUE), None)
 
 
 def _is_dim(entries: Sequence[Entry]) -> bool:
