@@ -121,6 +121,9 @@ class TransferBatch:
         self._jobs = jobs
         self._open = len(jobs)
         left = self._left
+        if len(jobs) == 1:
+            self._left = [1] * len(left)
+            return
         for job in jobs:
             for index in job.indices:
                 left[index] += 1
@@ -134,8 +137,11 @@ class TransferBatch:
         """`job` is over."""
         if error is None:
             left = self._left
-            for index in job.indices:
-                left[index] -= 1
+            if len(self._jobs) == 1:
+                self._left = [0] * len(left)
+            else:
+                for index in job.indices:
+                    left[index] -= 1
         else:
             self._first_error = self._first_error or error
             for index in job.indices:

@@ -8,7 +8,7 @@ from moonpool.transfer.base import Op, TransferRequest
 from moonpool.transfer.errors import BadTransfer, RegionClosed
 from moonpool.transfer.regions import LocalRegion
 from moonpool.transfer.remote import OpenedGrant
-from moonpool.transfer.slices import FEW, Slice, cut, cut_few, one
+from moonpool.transfer.slices import FEW, Slice, cut, cut_few, one, together
 from moonpool.transfer.spraying.sizes import SLICE_BYTES_MAX
 from moonpool.transfer.wire import RANGES_MAX, refused
 
@@ -70,14 +70,7 @@ def pieces(
             return [one(here, there, length)]
     mine = requests if len(indices) == len(requests) else [requests[i] for i in indices]
     if len(mine) <= FEW and remote.ways == 1:
-        for r in mine:
-            if r.length < 1:
-                raise _empty()
-            for offset, end in ((r.local_offset, local_end), (r.remote_offset, remote_end)):
-                if not 0 <= offset <= end - r.length:
-                    raise _outside(end)
-        ranges = [(r.local_offset, r.remote_offset, r.length) for r in mine]
-        return cut_few(ranges, slice_bytes=SLICE_BYTES_MAX)
+        return _few(mine, local_end, remote_end)
     try:
         lo = np.array([r.local_offset for r in mine], np.int64)
         ro = np.array([r.remote_offset for r in mine], np.int64)
@@ -91,6 +84,24 @@ def pieces(
             raise _outside(end)
     finely = remote.slice_bytes(int(ln.sum()))
     return cut(lo, ro, ln, slice_bytes=finely, ranges_max=RANGES_MAX)
+
+
+def _few(mine: Sequence[TransferRequest], local_end: int, remote_end: int) -> list[Slice]:
+    """The same, one by one."""
+    ranges, payload = [], 0
+    for r in mine:
+        here, there, length = r.local_offset, r.remote_offset, r.length
+        if length < 1:
+            raise _empty()
+        if not 0 <= here <= local_end - length:
+            raise _outside(local_end)
+        if not 0 <= there <= remote_end - length:
+            raise _outside(remote_end)
+        ranges.append((here, there, length))
+        payload += length
+    if payload <= SLICE_BYTES_MAX:
+        return [together(ranges, payload)]
+    return cut_few(ranges, slice_bytes=SLICE_BYTES_MAX)
 
 
 def _empty() -> BadTransfer:

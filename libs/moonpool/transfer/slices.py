@@ -38,12 +38,30 @@ def shifted(column: Column, base: int) -> list[int]:
 
 
 def plain(column: Column) -> list[int]:
-    return shifted(column, 0)
+    """As plain numbers; not to be changed."""
+    return column if isinstance(column, list) else shifted(column, 0)
 
 
 def one(local: int, remote: int, length: int) -> Slice:
     """A single request that fits one slice."""
     return Slice([local], [remote], [length], length, 0, 1)
+
+
+def together(ranges: list[tuple[int, int, int]], payload: int) -> Slice:
+    """All requests, (local, remote, length) each, in one slice: they are `payload` bytes."""
+    local: list[int] = []
+    remote: list[int] = []
+    lengths: list[int] = []
+    here_ends = there_ends = -1
+    for here, there, length in ranges:
+        if here == here_ends and there == there_ends:
+            lengths[-1] += length
+        else:
+            local.append(here)
+            remote.append(there)
+            lengths.append(length)
+        here_ends, there_ends = here + length, there + length
+    return Slice(local, remote, lengths, payload, 0, len(ranges))
 
 
 def cut_few(ranges: list[tuple[int, int, int]], *, slice_bytes: int) -> list[Slice]:

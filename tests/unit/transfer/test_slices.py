@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moonpool.transfer.slices import FEW, Slice, cut, cut_few, plain
+from moonpool.transfer.slices import FEW, Slice, cut, cut_few, plain, together
 
 
 def arrays(*requests: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -40,6 +40,8 @@ def test_slices_hold_every_byte_once_within_limits(
     columns = arrays(*requests)
     few = cut_few(requests, slice_bytes=slice_bytes)
     _hold_every_byte_once(few, requests, slice_bytes, ranges_max=FEW)
+    total = sum(length for _, _, length in requests)
+    _hold_every_byte_once([together(requests, total)], requests, total, ranges_max=FEW)
     slices = cut(*columns, slice_bytes=slice_bytes, ranges_max=ranges_max)
     _hold_every_byte_once(slices, requests, slice_bytes, ranges_max)
 
@@ -71,6 +73,7 @@ def test_neighbours_on_both_sides_become_one_range() -> None:
     for slices in (
         cut(*arrays(*requests), slice_bytes=99, ranges_max=9),
         cut_few(requests, slice_bytes=99),
+        [together(requests, 25)],
     ):
         (piece,) = slices
         assert plain(piece.local) == [0]
@@ -81,10 +84,14 @@ def test_neighbours_on_both_sides_become_one_range() -> None:
 
 @pytest.mark.parametrize("second", [(10, 70, 10), (20, 60, 10), (0, 50, 10)])
 def test_neighbours_on_one_side_only_stay_apart(second: tuple[int, int, int]) -> None:
-    (piece,) = cut(*arrays((0, 50, 10), second), slice_bytes=99, ranges_max=9)
-    assert len(piece.lengths) == 2
-    (piece,) = cut_few([(0, 50, 10), second], slice_bytes=99)
-    assert len(piece.lengths) == 2
+    requests = [(0, 50, 10), second]
+    for slices in (
+        cut(*arrays(*requests), slice_bytes=99, ranges_max=9),
+        cut_few(requests, slice_bytes=99),
+        [together(requests, 20)],
+    ):
+        (piece,) = slices
+        assert len(piece.lengths) == 2
 
 
 def test_a_request_over_many_slices_is_named_in_each() -> None:
