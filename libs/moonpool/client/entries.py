@@ -42,11 +42,10 @@ class Entry:
         return self.slot.size_bytes <= INLINE_MAX_BYTES and not self.is_whole
 
     @property
-    def tells_kind(self) -> bool:
-        """Whether it is known to be a manifest, with all of it here, or to be none."""
+    def is_value(self) -> bool:
+        """Whether it is known to be a value itself, and no manifest."""
         trailer = self.trailer
-        is_value = trailer is not None and trailer.kind is Kind.VALUE
-        return is_value or not self.may_be_manifest
+        return trailer is not None and trailer.kind is Kind.VALUE
 
     def manifest(self) -> Manifest | None:
         """None when the value lies here itself. Raises CorruptValue."""

@@ -3,10 +3,13 @@
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
+from moonpool.bus import NoResponder
 from moonpool.client.base import PIN_KINDS
 from moonpool.client.entries import Entry, manifests_of, peek_all
-from moonpool.client.glance import Glance, glance
+from moonpool.client.errors import NoNodes
+from moonpool.client.glance import Seen, glance, glances
 from moonpool.client.kit import Kit
 from moonpool.client.manifest import Manifest
 from moonpool.client.parts import missing_parts
@@ -14,8 +17,7 @@ from moonpool.client.reader import Reader
 from moonpool.client.together import all_of
 from moonpool.client.wants import Want
 from moonpool.kv import BlockKey
-from moonpool.kv.named import Kind
-from moonpool.messages import CallerError
+from moonpool.messages import CallerError, MoonpoolError
 from moonpool.messages.store import ListedName, ListReply
 
 PAGE = 1000
@@ -68,56 +70,66 @@ class Keeper:
         ranks = {node: rank for rank, node in enumerate(homes)}
         return sorted(entries, key=lambda entry: ranks.get(entry.node, len(homes)))
 
+    async def has(self, name: str) -> bool:
+        """`exist` of one, which is mostly one short question."""
+        key = self._kit.key(name)
+        seen = await glance(self._kit, key)
+        if isinstance(seen, Entry) and seen.is_value:
+            return True
+        return (await self._exist([name], [seen]))[name]
+
     async def exist(self, names: Sequence[str]) -> dict[str, bool]:
         """Homes are asked first, and all others only for what they do not have."""
-        keys = [self._kit.key(name) for name in names]
-        seen = await glance(self._kit, keys)
-        out = [index in seen.entries for index in range(len(names))]
-        whole = {i: m for i, e in seen.entries.items() for m in manifests_of([e])}
-        left = [index for index, is_there in enumerate(out) if not is_there]
-        for index, found in zip(left, await self._find_others(names, left, seen), strict=True):
-            out[index] = bool(found.entries)
-            if found.manifest is not None:
-                whole[index] = found.manifest
-        missing = await all_of([missing_parts(self._kit, keys[i], m) for i, m in whole.items()])
-        for index, parts in zip(whole, missing, strict=True):
-            out[index] = not parts
-        return dict(zip(names, out, strict=True))
+        return await self._exist(names, await glances(self._kit, list(map(self._kit.key, names))))
+
+    async def _exist(self, names: Sequence[str], seen: Sequence[Seen]) -> dict[str, bool]:
+        async def is_there(found: Found) -> bool:
+            manifest = found.manifest
+            return manifest is None or not await missing_parts(self._kit, found.key, manifest)
+
+        found = await self._found(names, seen)
+        some = [each for each in found if each.entries]
+        there = await all_of([is_there(each) for each in some])
+        return dict.fromkeys(names, False) | {
+            each.name: is_there for each, is_there in zip(some, there, strict=True)
+        }
 
     async def sizes(self, names: Sequence[str]) -> dict[str, int | None]:
         """None for those that are nowhere. As `exist`."""
-        keys = [self._kit.key(name) for name in names]
-        seen = await glance(self._kit, keys)
-        out: dict[str, int | None] = dict.fromkeys(names)
-        left = []
-        for index, name in enumerate(names):
-            entry = seen.entries.get(index)
-            out[name] = _size_of([entry]) if entry is not None else None
-            if out[name] is None:
-                left.append(index)
-        unknown = []
-        for found in await self._find_others(names, left, seen):
-            out[found.name] = _size_of(found.entries)
-            if found.entries and out[found.name] is None:
-                unknown.append(found)
+        seen = await glances(self._kit, list(map(self._kit.key, names)))
+        found = await self._found(names, seen)
+        out = {each.name: _size_of(each) for each in found}
+        unknown = [each for each in found if each.entries and out[each.name] is None]
         # In a lower tier as a whole: its tail is on its way up with it.
         await self._reader.read([Want(each.key, each.name, 0, 0) for each in unknown])
-        for found in await self.find([each.name for each in unknown]):
-            out[found.name] = _size_of(found.entries)
+        for each in await self.find([each.name for each in unknown]):
+            out[each.name] = _size_of(each)
         return out
 
-    async def _find_others(
-        self, names: Sequence[str], left: Sequence[int], seen: Glance
-    ) -> list[Found]:
-        """What anybody has of those whose homes did not tell. Raises what a home did not say, if
+    async def _found(self, names: Sequence[str], seen: Sequence[Seen]) -> list[Found]:
+        """As `find`, where the home's word does if it is clear. Raises what a home did not say, if
         nobody else has it."""
-        if not left:
-            return []
-        everything = await self.find([names[index] for index in left])
-        for index, found in zip(left, everything, strict=True):
-            if index in seen.errors and not found.entries:
-                raise seen.errors[index]
-        return everything
+        out, left = list[Found](), list[int]()
+        for index, (name, entry) in enumerate(zip(names, seen, strict=True)):
+            entries = [entry] if isinstance(entry, Entry) and _is_clear(entry) else []
+            out.append(Found(name, self._kit.key(name), entries))
+            if not entries:
+                left.append(index)
+        silent = [e for e in seen if _is_silence(e)]
+        if not left or (all(seen[i] is None for i in left) and self._kit.mesh.is_one()):
+            return out
+        try:
+            found = await self.find([names[i] for i in left])
+        except NoNodes:
+            if silent:
+                raise silent[0] from None
+            raise
+        for index, each in zip(left, found, strict=True):
+            error = seen[index]
+            if _is_silence(error) and not each.entries:
+                raise error
+            out[index] = each
+        return out
 
     async def remove(self, names: Sequence[str]) -> dict[str, bool]:
         """Entries and all stripes. Whether each was there; pinned hard it stays, all of it. All
@@ -223,12 +235,21 @@ class Keeper:
         return gone
 
 
-def _size_of(entries: Sequence[Entry]) -> int | None:
-    """Bytes of the value, as the first entry that tells has it."""
-    for manifest in manifests_of(entries[:1]):
-        return manifest.size_bytes
-    trailers = [entry.trailer for entry in entries]
-    return next((t.value_bytes for t in trailers if t is not None and t.kind is Kind.VALUE), None)
+def _size_of(found: Found) -> int | None:
+    """Bytes of the value, as far as somebody has told."""
+    if found.manifest is not None:
+        return found.manifest.size_bytes
+    trailers = [entry.trailer for entry in found.entries if entry.is_value]
+    return next((trailer.value_bytes for trailer in trailers if trailer is not None), None)
+
+
+def _is_silence(seen: Seen) -> TypeGuard[MoonpoolError]:
+    """A node that is gone has nothing; any other that does not say may have it."""
+    return isinstance(seen, MoonpoolError) and not isinstance(seen, NoResponder)
+
+
+def _is_clear(entry: Entry) -> bool:
+    return entry.is_value or bool(manifests_of([entry]))
 
 
 def _is_dim(entries: Sequence[Entry]) -> bool:

@@ -61,6 +61,10 @@ class Mesh:
             raise NoNodes("no store node is known right now")
         return [member.id for member in members]
 
+    def is_one(self) -> bool:
+        """Whether there is just one node that may be read."""
+        return len(self.readable()) == 1
+
     def homes(self, key: BlockKey) -> list[str]:
         """Nodes that take values, the name's home first."""
         return rank_nodes(key, self.writable())

@@ -271,7 +271,7 @@ class StoreClient:
     # --- asking and removing ---
 
     async def exists(self, name: str) -> bool:
-        return (await self.exist_many([name]))[name]
+        return await self._keeper.has(check_name(name))
 
     async def exist_many(self, names: Iterable[str]) -> dict[str, bool]:
         return await self._keeper.exist(check_names(names))
