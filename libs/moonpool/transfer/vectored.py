@@ -115,11 +115,12 @@ class Vector:
         """Sends what goes out without waiting; True when that was the rest. Raises StreamBroken."""
         return self._move(_libc.sendmsg, fd, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 
-    def try_receive(self, fd: int) -> bool:
-        """Takes what has arrived; True when that was the rest. Raises StreamBroken."""
-        return self._move(_libc.recvmsg, fd, socket.MSG_DONTWAIT)
+    def try_receive(self, fd: int, *, once: bool = False) -> bool:
+        """Takes what has arrived, `once`: by one call of the kernel's; True when that was the rest.
+        Raises StreamBroken."""
+        return self._move(_libc.recvmsg, fd, socket.MSG_DONTWAIT, once)
 
-    def _move(self, call: Any, fd: int, flags: int) -> bool:
+    def _move(self, call: Any, fd: int, flags: int, once: bool = False) -> bool:
         header = self._header
         while self._first < self._count:
             header.iov = self._address + 16 * self._first
@@ -134,7 +135,9 @@ class Vector:
                 raise StreamBroken(code, os.strerror(code))
             self.moved_bytes += moved
             self._advance(moved)
-        return True
+            if once:
+                break
+        return self._first == self._count
 
     def _advance(self, moved: int) -> None:
         """Takes `moved` bytes off the front."""

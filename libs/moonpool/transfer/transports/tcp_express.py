@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from moonpool.transfer.base import Op, Priority
 from moonpool.transfer.job import Job
-from moonpool.transfer.lookout import Lookout, Watch
+from moonpool.transfer.lookout import Lookout
 from moonpool.transfer.transports.fences import LeftBehind
 from moonpool.transfer.transports.nics import Source
 from moonpool.transfer.transports.tcp_stream import End, Stream
@@ -54,9 +54,7 @@ class ExpressStream(Stream):
         left: LeftBehind | None = None,
         lookout: Lookout | None = None,
     ) -> None:
-        """`lookout`: of the engine; None: nothing is looked for."""
-        super().__init__(peer, epoch, address, end, None, source, left)
-        self._watch = Watch(lookout or Lookout(False))
+        super().__init__(peer, epoch, address, end, None, source, left, lookout)
         self._will_look = False
         self._gone = gone
         self._loop = asyncio.get_running_loop()

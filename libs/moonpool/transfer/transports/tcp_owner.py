@@ -24,6 +24,7 @@ from moonpool.transfer.slices import Column, plain
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls, TlsVector
 from moonpool.transfer.transports.fences import Fences
+from moonpool.transfer.transports.tcp_awake import Intake, is_near
 from moonpool.transfer.transports.tcp_seals import Seals
 from moonpool.transfer.vectored import StreamBroken, Vector, receive_into
 from moonpool.transfer.wire import (
@@ -48,17 +49,15 @@ from moonpool.transfer.wire import (
 STREAMS_MAX = 512
 STALL_S = 10.0  # within a frame, without any progress
 HELLO_S = 5.0
-LOOK_PAYLOAD_MAX = {  # of a frame, after which a next one may come soon
-    WireOp.READ: 1 << 20,
-    WireOp.WRITE: 256 << 10,  # beyond, who is awake early is woken for every piece
-}
+LOOK_PAYLOAD_MAX = 1 << 20  # of a frame, after which a next one may come soon
+STAY_BYTES = 64 << 10  # of a WRITE from nearby, for which it is worth to stay awake
 LINGER_S = 1.0  # for a refused peer to read why
 
 
 class _Scratch:
     """Of one stream: its name, and buffers reused for every frame."""
 
-    def __init__(self, vector: Vector, lookout: Lookout) -> None:
+    def __init__(self, vector: Vector, lookout: Lookout, near: bool) -> None:
         self.name = b""
         self.handed = False  # the stream is a line now, and the loop's
         self.watch = Watch(lookout)
@@ -70,6 +69,8 @@ class _Scratch:
         self.reply_bytes = self.reply.data
         self.reply_address = int(self.reply.ctypes.data)
         self.vector = vector
+        self.intake = Intake(vector, self.watch)
+        self.near = near
         self.seals = Seals()
 
     def head_is_whole(self, frame: Frame) -> bool:
@@ -160,7 +161,7 @@ class TcpServer:
     def _serve_frames(self, sock: socket.socket) -> bool:
         """Until it ends; True when it was handed over."""
         vector = TlsVector(sock) if isinstance(sock, ssl.SSLSocket) else Vector()
-        scratch = _Scratch(vector, self._lookout)
+        scratch = _Scratch(vector, self._lookout, is_near(sock))
         try:
             while self._one_frame(sock, scratch):
                 pass
@@ -296,7 +297,7 @@ class TcpServer:
             reply = pack_reply(Status.OK, frame.request, 0)
             sock.sendall(reply + seal_of(reply) if frame.sealed else reply)
         self._tally.add("tcp.served_bytes", frame.payload)
-        if frame.payload <= LOOK_PAYLOAD_MAX[frame.op]:
+        if frame.payload <= LOOK_PAYLOAD_MAX:
             scratch.watch.begin()
         return True
 
@@ -348,12 +349,12 @@ def _head(sock: socket.socket, scratch: _Scratch) -> int:
 
 
 def _take_in(sock: socket.socket, scratch: _Scratch, payload: int) -> None:
-    """Fills the vector. Who was awake for the head is so for what follows at once: it would be
-    woken for every piece else, since it is as fast as whoever sends. Raises StreamBroken."""
-    vector, fd = scratch.vector, sock.fileno()
-    hasty = scratch.saw and payload <= LOOK_PAYLOAD_MAX[WireOp.WRITE]
-    if not (hasty and scratch.watch.stay(lambda: vector.try_receive(fd))):
-        vector.receive(fd)
+    """Fills the vector. Who was awake for the head is so for what follows at once. Raises
+    StreamBroken."""
+    if scratch.saw or (scratch.near and payload >= STAY_BYTES):
+        scratch.intake.fill(sock.fileno())
+    else:
+        scratch.vector.receive(sock.fileno())
 
 
 def _signed(value: int) -> int:

@@ -29,7 +29,8 @@ EXPRESS_AGAIN_S = 1.0  # after one could not be had
 
 class TcpPath:
     """Streams are opened when jobs wait and none is free. Every stream has its own thread, so a
-    peer that hangs keeps nobody else waiting."""
+    peer that hangs keeps nobody else waiting. The next job is for the one that was the last to have
+    work: its threads on both sides may be awake still."""
 
     name = "tcp"
     ways = 1
@@ -63,8 +64,8 @@ class TcpPath:
             keeper.on_retire(self._retire)
         self._retired = False  # its streams close as soon as they are idle
         self._lanes: Lanes[Job] = Lanes()
-        self._ready = threading.Condition()
-        self._idle = 0
+        self._lock = threading.Lock()  # over lanes, streams and those without work
+        self._idle: list[threading.Condition] = []  # a stream each; the last had work last
         self._streams: dict[Stream, threading.Thread] = {}
         self._threads: list[threading.Thread] = []  # may still be ending
         self._closed = False
@@ -79,11 +80,11 @@ class TcpPath:
             self._keeper.used()
         if fits(job) and self._tls is None and self._start_express(job):
             return
-        with self._ready:
+        with self._lock:
             if not self._closed:
                 self._lanes.put(job, job.priority, time.monotonic())
-                if self._idle >= len(self._lanes):
-                    self._ready.notify()
+                if self._idle:
+                    self._idle.pop().notify()
                 elif len(self._streams) < STREAMS_PER_PEER:
                     self._open_stream()
                 return
@@ -92,13 +93,20 @@ class TcpPath:
             self._reporter.report(job, failed, self.name)
 
     def take_back(self, job: Job) -> bool:
-        with self._ready:
+        with self._lock:
             return not job.claimed and self._lanes.remove(job)
 
     def _open_stream(self) -> None:
         address = (self._host, self._port)
         stream = Stream(
-            self._peer, self._epoch, address, self._end, self._tls, self._source, self._left
+            self._peer,
+            self._epoch,
+            address,
+            self._end,
+            self._tls,
+            self._source,
+            self._left,
+            self._lookout,
         )
         name = f"moonpool-tcp-{self._peer}-{len(self._streams)}"
         thread = threading.Thread(target=self._run, args=(stream,), name=name, daemon=True)
@@ -223,7 +231,8 @@ class TcpPath:
     def _next(self, stream: Stream) -> Job | None:
         """A job that may be sent now. None: first take a reply, or go (then the stream is no
         longer counted on)."""
-        with self._ready:
+        bell = threading.Condition(self._lock)
+        with self._lock:
             while True:
                 job = self._lanes.take(time.monotonic())
                 if job is not None:
@@ -238,16 +247,17 @@ class TcpPath:
                 if self._retired:
                     self._streams.pop(stream, None)
                     return None
-                self._idle += 1
-                woken = self._ready.wait(IDLE_S)
-                self._idle -= 1
+                self._idle.append(bell)
+                woken = bell.wait(IDLE_S)
+                if bell in self._idle:
+                    self._idle.remove(bell)
                 if not woken and not len(self._lanes):
                     self._streams.pop(stream, None)
                     return None
 
     def _leave(self, stream: Stream, failure: MoonpoolError | None) -> None:
         """The stream is over. Jobs that wait get another, or learn why none can be made."""
-        with self._ready:
+        with self._lock:
             self._streams.pop(stream, None)
             jobs: list[Job] = []
             if failure is not None or self._closed:
@@ -268,9 +278,9 @@ class TcpPath:
 
     def _retire(self) -> None:
         """Others need the room: what is idle closes now, what works when it is done."""
-        with self._ready:
+        with self._lock:
             self._retired = True
-            self._ready.notify_all()
+            self._wake_all()
         express = self._express
         if express is None:
             return
@@ -278,6 +288,11 @@ class TcpPath:
             asyncio.get_running_loop().call_later(RETIRE_LOOK_S, self._retire_express)
         else:
             express.break_off("made room for other peers")
+
+    def _wake_all(self) -> None:
+        """With the lock held: they see that they should go."""
+        while self._idle:
+            self._idle.pop().notify()
 
     def _retire_express(self) -> None:
         if self._retired and not self._closed:
@@ -299,10 +314,10 @@ class TcpPath:
 
     def close(self) -> list[threading.Thread]:
         """On the loop: cuts every stream; the caller joins the threads."""
-        with self._ready:
+        with self._lock:
             self._closed = True
             streams = list(self._streams)
-            self._ready.notify_all()
+            self._wake_all()
         for stream in streams:
             stream.shut()
         if self._connecting is not None:

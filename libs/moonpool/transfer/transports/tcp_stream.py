@@ -20,10 +20,12 @@ from moonpool.transfer.base import Op
 from moonpool.transfer.checksums import SEAL_BYTES, seal, seal_of
 from moonpool.transfer.errors import PeerLost, TransferCorrupt
 from moonpool.transfer.job import Job, PathFailed
+from moonpool.transfer.lookout import Lookout, Watch
 from moonpool.transfer.slices import plain, shifted
 from moonpool.transfer.tls import Tls, TlsVector, handshake_error
 from moonpool.transfer.transports.fences import LeftBehind, fencing, naming, new_name
 from moonpool.transfer.transports.nics import Source
+from moonpool.transfer.transports.tcp_awake import Intake, is_near
 from moonpool.transfer.transports.tcp_seals import Seals
 from moonpool.transfer.vectored import StreamBroken, Vector
 from moonpool.transfer.wire import (
@@ -71,8 +73,10 @@ class Stream:
         tls: Tls | None = None,
         source: Source | None = None,
         left: LeftBehind | None = None,
+        lookout: Lookout | None = None,
     ) -> None:
-        """`left`: shared by all streams to this owner."""
+        """`left`: shared by all streams to this owner. `lookout`: of the engine; None: nothing is
+        looked for."""
         self._name = new_name()
         self._left = LeftBehind() if left is None else left
         self._told: set[bytes] = set()  # names of `left` that went out here
@@ -91,6 +95,9 @@ class Stream:
         self._sent = 0  # frames
         self._answered = 0
         self._vector: Vector = Vector()
+        self._watch = Watch(lookout or Lookout(False))
+        self._intake = Intake(self._vector, self._watch)
+        self._near = False
         front = np.zeros(FRAME_BYTES, np.uint8)
         self._front_bytes = front.data
         self._front_address = int(front.ctypes.data)
@@ -149,6 +156,7 @@ class Stream:
                 raise StreamBroken(errno.ECONNRESET, "closed without a word")
             data += part
         sock.settimeout(None)
+        self._near = is_near(sock)
         return unpack_hello(data)
 
     def _use(self, sock: socket.socket) -> None:
@@ -172,6 +180,7 @@ class Stream:
             raise StreamBroken(errno.ECANCELED, str(job.stopped))
         self._load(job)
         self._vector.send(self._sock.fileno())
+        self._watch.begin()
 
     def _load(self, job: Job) -> None:
         """Makes its frame what the vector sends next."""
@@ -235,11 +244,25 @@ class Stream:
         job = self._in_flight[0]
         self._expect(job, self._vector)
         try:
-            self._vector.receive(self._sock.fileno())
+            self._take_in(job, self._sock)
         except StreamBroken:
             self._cut_short(job)
             raise
         self._answer(job)
+
+    def _take_in(self, job: Job, sock: socket.socket) -> None:
+        """Fills the vector. Raises StreamBroken."""
+        fd = sock.fileno()
+        if not self._near:
+            self._vector.receive(fd)
+            return
+        if not self._intake.look(fd):
+            if job.op is Op.WRITE:
+                self._vector.receive(fd)
+            else:
+                _wait_for_more(sock)
+        self._watch.came()
+        self._intake.fill(fd)
 
     def _cut_short(self, job: Job) -> None:
         """Its answer ended early: perhaps it was a refusal, which no bytes follow."""
@@ -340,6 +363,14 @@ class Stream:
     def _break(self) -> None:
         if self._sock is not None:
             vectored.shut(self._sock)
+
+
+def _wait_for_more(sock: socket.socket) -> None:
+    """Sleeps until there is something, or the end, to be read. Raises StreamBroken."""
+    try:
+        sock.recv(1, socket.MSG_PEEK)
+    except OSError as error:
+        raise StreamBroken(error.errno, error.strerror) from error
 
 
 def _add_memory(vector: Vector, job: Job) -> None:
