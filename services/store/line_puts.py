@@ -122,7 +122,8 @@ class LinePut:
             at += length
 
     def finish(self) -> list[str]:
-        """Commits what came whole and sound, and gives up the rest. A result per item."""
+        """Commits what came whole and sound, and gives up the rest. A result per item. Then the
+        node is to settle."""
         node, results = self._node, [slot.status for slot in self._slots]
         wanted = [i for i, slot in enumerate(self._slots) if slot.status == "ok"]
         if not self._put:
@@ -140,7 +141,6 @@ class LinePut:
         node.settle()  # nobody can write there any more
         sound = [self._sums[wanted[at]] == sums for at, _, sums in commit.doubtful]
         done = node.core.finish_commit(commit, sound, node.now())
-        node.settle()
         for index, result in zip(wanted, done, strict=True):
             results[index] = result
         return results
@@ -148,6 +148,7 @@ class LinePut:
     async def wait_erased(self) -> None:
         """As `put_end`: else a crash would bring back what was replaced."""
         if any(item.replace for item in self._items):
+            self._node.settle()
             await self._node.mover.wait_erased(ERASED_MAX_S)
 
 

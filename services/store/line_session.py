@@ -17,7 +17,8 @@ from moonpool.messages.ids import TenantId
 from moonpool.messages.keyed import KeyedCall, KeyedEnd, KeyedGet, KeyedPut, KeyedPutDone, Said
 from moonpool.messages.store import GetStartRequest, PutWholeRequest
 from moonpool.transfer import GrantRefused, vectored
-from moonpool.transfer.lines import BODY_MAX_BYTES, Line, LineFrame, pack_line
+from moonpool.transfer.line_frames import BODY_MAX_BYTES, LineFrame, pack_line
+from moonpool.transfer.lines import Line
 from moonpool.transfer.vectored import StreamBroken
 from services.store.errors import BadRequest
 from services.store.line_gets import Answer, begin_get, end_get
@@ -70,7 +71,10 @@ class LineSession:
             return
         try:
             while self._task is None and (frame := self._line.try_frame()) is not None:
+                self._line.asked()
                 self._hear(frame)
+                if self._task is None:
+                    self._line.answered()
         except StreamBroken:
             self.close()
         except (MalformedMessage, BadRequest):  # nothing that one of us would say
@@ -174,8 +178,11 @@ class LineSession:
                 await self._receive(put)
         finally:
             results = put.finish()
-        await put.wait_erased()
-        await self._answer(number, KeyedPutDone(results))
+        try:
+            await put.wait_erased()
+            await self._answer(number, KeyedPutDone(results))
+        finally:
+            self._node.settle()  # its writer need not wait for it
 
     async def _receive(self, put: LinePut) -> None:
         line = self._line
@@ -277,6 +284,7 @@ class LineSession:
             self.close()
         else:
             self._line.resume()
+            self._line.answered()
             self._on_readable()
 
     def expire(self) -> None:

@@ -26,7 +26,8 @@ from moonpool.messages.keyed import (
 )
 from moonpool.messages.store import GetStartRequest
 from moonpool.transfer import TransferEngine
-from moonpool.transfer.lines import Line, LineFrame, pack_line
+from moonpool.transfer.line_frames import LineFrame, pack_line
+from moonpool.transfer.lines import Line
 from moonpool.transfer.vectored import StreamBroken
 from services.store.node import StoreNode
 from tests.support.store_nodes import memory_client, memory_node

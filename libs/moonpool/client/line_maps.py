@@ -14,7 +14,8 @@ from moonpool.messages.codec import decode, encode
 from moonpool.messages.keyed import KeyedEnd, KeyedGot, Said
 from moonpool.messages.store import GetSlot
 from moonpool.transfer import Nearby
-from moonpool.transfer.lines import Line, pack_line
+from moonpool.transfer.line_frames import pack_line
+from moonpool.transfer.lines import Line
 from moonpool.transfer.vectored import StreamBroken
 
 LEASE_S = 10.0

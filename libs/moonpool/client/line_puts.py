@@ -11,10 +11,11 @@ from moonpool.client.source import Source
 from moonpool.kv.checksum import CHECKSUM_BYTES, checksum_of
 from moonpool.messages.codec import decode, encode
 from moonpool.messages.keyed import KeyedItem, KeyedPut, KeyedPutDone, Said
-from moonpool.transfer.lines import Line, pack_line
+from moonpool.transfer.line_frames import pack_line
+from moonpool.transfer.lines import LOOK_LONG_S, Line
 from moonpool.transfer.vectored import StreamBroken
 
-GROUP_BYTES = 256 << 10  # sent together
+GROUP_BYTES = 512 << 10  # sent together
 PAYLOAD_MAX_BYTES = 32 << 20  # of one question; above, what the node does not want costs too much
 
 
@@ -71,7 +72,7 @@ class _Put:
                     await line.rest()
         self.said_all = True
         await lines.tell(self._node, line, b"".join(sums))
-        frame = await lines.answer(self._node, line, number)
+        frame = await lines.answer(self._node, line, number, LOOK_LONG_S)
         results = decode(frame.body, KeyedPutDone).results
         if len(results) != len(sources):
             raise StreamBroken(0, "an answer to another question")

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from moonpool.bus import RequestTimeout
+from moonpool.bus import NoResponder, RequestTimeout
 from moonpool.client.node_calls import TIMEOUT_S, NodeCalls
 from moonpool.client.watch import answer_of
 from moonpool.messages import MoonpoolError, TenantId
@@ -21,11 +21,12 @@ from moonpool.messages.errors import ErrorInfo, error_from
 from moonpool.messages.keyed import KeyedCall, LineReply, Said
 from moonpool.transfer import Nearby, TransferEngine
 from moonpool.transfer.base import TransferEngineProtocol
-from moonpool.transfer.lines import Line, LineFrame, pack_line
+from moonpool.transfer.line_frames import LineFrame, pack_line
+from moonpool.transfer.lines import LOOK_S, Line
 from moonpool.transfer.vectored import StreamBroken
 
 LINES_MAX = 8  # per node; who finds none free asks on the bus
-OPEN_S = 0.5  # for a capability
+OPEN_S = 0.4  # for a capability; who takes longer is asked whether it is there
 AGAIN_S = 5.0  # after a node had no line for us
 CHANGING = ("put_whole",)  # verbs that must not be said twice unasked
 FRESH_SHARE = 0.9  # of a capability's time: then a new one is asked for
@@ -72,7 +73,7 @@ class Lines:
 
     async def lend(self, node: str) -> Line | None:
         """A line that nobody else uses until `give_back`; None: ask on the bus. Takes time only
-        when one must be opened."""
+        when one must be opened. Raises as a question on the bus, of a node that is silent."""
         if self._desk is None:
             return None
         have = self._nodes.get(node)
@@ -97,24 +98,37 @@ class Lines:
         line = None
         try:
             if have.doubted or now_s >= have.ends_s:
-                have.capability = await self._calls.line(node, self.tenant, OPEN_S)
+                have.capability = await self._ask_for_one(node)
                 have.ends_s = now_s + have.capability.ttl_s * FRESH_SHARE
                 have.doubted = False
                 have.near = self._near(have.capability)
             given = have.capability
             if given.key and given.grant is not None:
-                line = await self._desk.open(given.grant, given.key)
+                opening = self._desk.open(given.grant, given.key)
+                line = await answer_of(opening, lambda: self._calls.probe(node))
                 self._lent += 1
                 line.expecting = True
             else:
                 have.not_before_s = now_s + AGAIN_S
-        except MoonpoolError:
+        except MoonpoolError as error:
             have.ends_s = 0.0
             have.not_before_s = time.monotonic() + AGAIN_S
+            if isinstance(error, NoResponder | RequestTimeout):
+                raise
         finally:
             have.asking = False
             have.open -= line is None
         return line
+
+    async def _ask_for_one(self, node: str) -> LineReply:
+        """Raises NoResponder, RequestTimeout of a node that is not there for anything else."""
+        try:
+            return await self._calls.line(node, self.tenant, OPEN_S)
+        except RequestTimeout:
+            await self._calls.probe(node)
+        except MoonpoolError:  # an older node
+            pass
+        return LineReply()
 
     def _near(self, given: LineReply) -> Nearby | None:
         if given.grant is None or not isinstance(self._transfer, TransferEngine):
@@ -160,9 +174,9 @@ class Lines:
         except TimeoutError as error:
             raise RequestTimeout(node, self.timeout_s) from error
 
-    async def answer(self, node: str, line: Line, number: int) -> LineFrame:
-        """As `ask`, once all was said."""
-        frame = line.look_frame()
+    async def answer(self, node: str, line: Line, number: int, look_s: float = LOOK_S) -> LineFrame:
+        """As `ask`, once all was said. It is looked for during `look_s` before we sleep."""
+        frame = line.look_frame(look_s)
         if frame is None:
             listening = line.next_frame(self.timeout_s)
             try:

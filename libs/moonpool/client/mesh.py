@@ -18,10 +18,11 @@ from moonpool.runtime import Members
 A = TypeVar("A")
 
 RATIOS_FRESH_S = 1.0
+UNHEARD_S = 3.0  # as the registry takes to find a node silent
 
 
 class Mesh:
-    """One client's view. `fixed` nodes: only those, whatever the registry says."""
+    """One client's view. `fixed` nodes: only those, and of them whom the registry suspects last."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class Mesh:
         self._rng = rng
         self._ratios: dict[str, tuple[float, float]] = {}  # node -> free share of (dram, nvme)
         self._ratios_s = -RATIOS_FRESH_S
+        self._unheard_until_s: dict[str, float] = {}  # fixed ones that the registry never heard
 
     def writable(self) -> list[str]:
         """Nodes that take new values now. Raises NoNodes."""
@@ -50,16 +52,26 @@ class Mesh:
 
     def known(self) -> list[str]:
         """As `writable`, or none."""
-        return list(self.fixed) or [member.id for member in self._members.usable("store")]
+        return self._awake() or [member.id for member in self._members.usable("store")]
 
     def readable(self) -> list[str]:
         """Nodes that may hold values, those that are leaving too. Raises NoNodes."""
         if self.fixed:
-            return list(self.fixed)
+            return self._awake()
         members = [member for member in self._members.of("store") if not member.is_suspect]
         if not members:
             raise NoNodes("no store node is known right now")
         return [member.id for member in members]
+
+    def _awake(self) -> list[str]:
+        """Of the fixed nodes those that are not suspect; all of them when every one is."""
+        return [node for node in self.fixed if self._is_heard(node)] or list(self.fixed)
+
+    def _is_heard(self, node: str) -> bool:
+        member = self._members.get(node)
+        if member is None:
+            return time.monotonic() >= self._unheard_until_s.get(node, 0.0)
+        return not member.is_suspect
 
     def is_one(self) -> bool:
         """Whether there is just one node that may be read."""
@@ -83,10 +95,14 @@ class Mesh:
         again."""
         if isinstance(outcome, NoResponder | RequestTimeout):
             self._members.doubt(node)
+            if node in self.fixed and self._members.get(node) is None:
+                self._unheard_until_s[node] = time.monotonic() + UNHEARD_S
 
     async def order(self, key: BlockKey) -> list[str]:
         """Where the strategy wants the bytes of `key`, best node first."""
         nodes = self.writable()
+        if len(nodes) == 1:
+            return nodes
         if self._strategy.needs_ratios:
             await self._look(nodes)
         now_s, local = time.time(), set(self.local())

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from moonpool.bus import RequestTimeout
 from moonpool.client.errors import LeaseLost
 from moonpool.client.kit import Kit
 from moonpool.client.line_asking import question
@@ -18,7 +19,8 @@ from moonpool.messages.codec import decode, encode
 from moonpool.messages.keyed import KeyedEnd, KeyedGot, Said
 from moonpool.messages.store import GetSlot
 from moonpool.transfer import Nearby
-from moonpool.transfer.lines import Line, pack_line
+from moonpool.transfer.line_frames import pack_line
+from moonpool.transfer.lines import Line
 from moonpool.transfer.vectored import StreamBroken
 
 VIEW_LEASE_S = 30.0
@@ -39,10 +41,16 @@ class _Lease:
 async def viewed(kit: Kit, reader: Reader, want: Want) -> AsyncIterator[memoryview | None]:
     """The value, read-only, or None; a copy where it does not lie on our host in one piece. Raises
     LeaseLost at the end when what was seen does not count, and what a get raises."""
-    lease = await _lease(kit, want)
+    lease, silent = None, None
+    try:
+        lease = await _lease(kit, want)
+    except RequestTimeout as error:  # perhaps somebody else has it
+        silent = error
     if lease is None:
         (read,) = await reader.read([want])
         value = read.result().unwrap()
+        if value is None and silent is not None:
+            raise silent
         yield None if value is None else memoryview(value)
         return
     try:
@@ -69,8 +77,18 @@ async def viewed(kit: Kit, reader: Reader, want: Want) -> AsyncIterator[memoryvi
 
 
 async def _lease(kit: Kit, want: Want) -> _Lease | None:
-    """None where the value must be read as others are."""
+    """None where the value must be read as others are. Raises RequestTimeout."""
     (node,) = kit.mesh.home_of([want.key])
+    try:
+        return await _lease_at(kit, node, want)
+    except MoonpoolError as error:
+        kit.mesh.doubt(node, error)
+        if isinstance(error, RequestTimeout):
+            raise
+        return None
+
+
+async def _lease_at(kit: Kit, node: str, want: Want) -> _Lease | None:
     line = await kit.lines.lend(node)
     if line is None:
         return None
@@ -83,7 +101,7 @@ async def _lease(kit: Kit, want: Want) -> _Lease | None:
         frame = await kit.lines.ask(node, line, Said.GET, question([want], VIEW_LEASE_S))
         got = decode(frame.body, KeyedGot)
         done = True
-    except (StreamBroken, MoonpoolError):
+    except StreamBroken:
         return None
     finally:
         if done:
@@ -102,19 +120,20 @@ async def _lease(kit: Kit, want: Want) -> _Lease | None:
 
 
 async def _end(kit: Kit, lease: _Lease) -> None:
-    line: Line | None = await kit.lines.lend(lease.node)
-    if line is None:
-        await kit.blocks.calls.get_end_unheard(lease.node, lease.id)
-        return
     frame = pack_line(Said.END, kit.lines.next_number(), encode(KeyedEnd(lease.id)))
+    line: Line | None = None
     done = False
     try:
+        line = await kit.lines.lend(lease.node)
+        if line is None:
+            await kit.blocks.calls.get_end_unheard(lease.node, lease.id)
+            return
         await kit.lines.tell(lease.node, line, *frame)
         done = True
     except (StreamBroken, MoonpoolError):
         return  # it ends by itself
     finally:
-        if done:
+        if line is not None and done:
             kit.lines.give_back(lease.node, line)
-        else:
+        elif line is not None:
             kit.lines.drop(lease.node, line)

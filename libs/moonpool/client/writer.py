@@ -150,8 +150,8 @@ class Writer:
         """Whether its bytes go under its name at its home, with no manifest."""
         if item.object_bytes > self._kit.stripe_bytes or replicas > 1:
             return False
-        home = self._kit.mesh.homes(item.key)[0]
-        return (await self._kit.mesh.order(item.key))[0] == home
+        order = await self._kit.mesh.order(item.key)
+        return order[0] == first_node(item.key, order)
 
     async def _put_small(
         self, items: Sequence[Item], replaces: bool, replicas: int

@@ -18,6 +18,7 @@ from moonpool.transfer.regions import RegionTable
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import TlsFiles
 from moonpool.transfer.vectored import StreamBroken
+from moonpool.transfer.wakeful import Wakeful
 from moonpool.transfer.wire import (
     HELLO_BYTES,
     BadFrame,
@@ -53,6 +54,7 @@ class LineDesk:
         self._loop = loop
         self._tally = tally
         self._lookout = Lookout(look_out)
+        self._wakeful = Wakeful(loop, self._lookout)
         self._is_plain = "tcp" in transports and tls is None
         self._take: Take | None = None
         self._open: set[Line] = set()  # by whomever
@@ -80,7 +82,9 @@ class LineDesk:
         if self._take is None or self._closed:
             sock.close()
             return
-        line = Line(sock, self._loop, self._lookout)
+        with contextlib.suppress(OSError):  # gone already: whoever reads will see
+            vectored.tune_for_bursts(sock)
+        line = Line(sock, self._loop, self._lookout, self._wakeful)
         self._keep(line)
         self._served = {each for each in self._served if not each.closed} | {line}
         self._take(line, key)

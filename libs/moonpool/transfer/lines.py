@@ -2,10 +2,7 @@
 that belong to them, one exchange at a time. The transfer library carries it; what is said is its
 user's business.
 
-    [seal u64][magic, version, kind, 0, number u32, body u32, payload u64][body][payload]
-
-Head and body are sealed (xxh3), so that no flipped bit is ever taken for a question; the payload
-proves itself by checksums of its own. Everything here runs on the event loop and never blocks; for
+Everything here runs on the event loop and never blocks; for
 much at once an owner may have a thread of its own use the socket (`fd`).
 """
 
@@ -13,61 +10,26 @@ import asyncio
 import errno
 import os
 import socket
-import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-
-from xxhash import xxh3_64, xxh3_64_intdigest
 
 from moonpool.transfer import vectored
-from moonpool.transfer.lookout import Lookout
+from moonpool.transfer.line_frames import HEAD_BYTES, LineFrame, body_bytes_of, frame_of
+from moonpool.transfer.lookout import Lookout, Watch
 from moonpool.transfer.vectored import StreamBroken
+from moonpool.transfer.wakeful import Wakeful
 
-MAGIC = b"MPLN"
-VERSION = 1
-BODY_MAX_BYTES = 1 << 20
-PAYLOAD_MAX_BYTES = 2 << 30
 INBOX_BYTES = 8 << 10
-JOINED_BYTES_MAX = 4 << 10  # of a body that is copied behind its head
 LOOK_S = 150e-6  # for an answer, before we sleep: to sleep and be woken takes as long
+LOOK_LONG_S = 300e-6  # after much was sent: its last part is still on its way to the other's memory
+NEXT_MAX_S = 200e-6  # a question that comes later after our answer is slept for
 PAUSE_S = 100e-6  # without a byte in the middle of many, before we sleep
 HURRY_S = 500e-6  # of one turn of the loop, while bytes keep moving
-_SEAL = struct.Struct("<Q")
-_HEAD = struct.Struct("<4sBBHIIQ")
-HEAD_BYTES = _SEAL.size + _HEAD.size
-_NOW = socket.MSG_DONTWAIT
-_SEND_NOW = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
-
-
-@dataclass(slots=True)
-class LineFrame:
-    """What one side said. Its payload is still on the line; `body` lasts until more is taken in."""
-
-    kind: int
-    number: int
-    body: memoryview
-    payload_bytes: int
-
-
-def pack_line(kind: int, number: int, body: bytes, payload_bytes: int = 0) -> list[bytes]:
-    """Head and body of a frame, to be sent one after the other."""
-    head = _HEAD.pack(MAGIC, VERSION, kind, 0, number & 0xFFFFFFFF, len(body), payload_bytes)
-    if len(body) <= JOINED_BYTES_MAX:
-        head += body
-        return [_SEAL.pack(xxh3_64_intdigest(head)) + head]
-    state = xxh3_64(head)
-    state.update(body)
-    return [_SEAL.pack(state.intdigest()) + head, body]
-
-
-def _frame_of(whole: memoryview) -> LineFrame:
-    """Raises StreamBroken when it is not what was sent."""
-    (seal,) = _SEAL.unpack_from(whole)
-    _, _, kind, _, number, _, payload_bytes = _HEAD.unpack_from(whole, _SEAL.size)
-    if xxh3_64_intdigest(whole[_SEAL.size :]) != seal:
-        raise StreamBroken(errno.EPROTO, "a head was damaged")
-    return LineFrame(kind, number, whole[HEAD_BYTES:], payload_bytes)
+# As plain numbers: flags of the enum take longer to join than a small message to send.
+_NOW = int(socket.MSG_DONTWAIT)
+_PEEK_NOW = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
+_SEND_NOW = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+_SEND_MORE = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL | socket.MSG_MORE)
 
 
 class Line:
@@ -79,14 +41,17 @@ class Line:
         sock: socket.socket,
         loop: asyncio.AbstractEventLoop,
         lookout: Lookout | None = None,
+        wakeful: Wakeful | None = None,
     ) -> None:
         """Whoever must not wait says so with each call, whatever the socket is set to. `lookout`:
-        for all lines of an engine; None: nothing is looked for."""
+        for all lines of an engine; None: nothing is looked for. `wakeful`: on the owner's side."""
         self.sock = sock
         self.closed = False
         self.expecting = False  # an exchange is under way: what comes is looked for
         self._loop = loop
         self._lookout = lookout or Lookout(False)
+        self._wakeful = wakeful
+        self._next = Watch(self._lookout, NEXT_MAX_S)  # question, after our answer
         self._found: LineFrame | None = None  # by the look that is going on
         self._waiter: asyncio.Future[None] | None = None
         self._inbox = bytearray(INBOX_BYTES)
@@ -179,22 +144,16 @@ class Line:
             if self._long_filled < self._long_bytes:
                 return None
             whole, self._long_bytes = self._long[: self._long_bytes], 0
-            return _frame_of(whole)
+            return frame_of(whole)
         have = self._end - self._start
         if have < HEAD_BYTES:
             return None
-        magic, version, _, _, _, body_bytes, payload = _HEAD.unpack_from(
-            self._inbox, self._start + _SEAL.size
-        )
-        if magic != MAGIC or version != VERSION or body_bytes > BODY_MAX_BYTES:
-            raise StreamBroken(errno.EPROTO, "not our magic, version or size")
-        if payload > PAYLOAD_MAX_BYTES:
-            raise StreamBroken(errno.EPROTO, f"a payload of {payload} bytes")
+        body_bytes = body_bytes_of(self._view[self._start : self._start + HEAD_BYTES])
         frame_bytes = HEAD_BYTES + body_bytes
         if have >= frame_bytes:
             whole = self._view[self._start : self._start + frame_bytes]
             self._start += frame_bytes
-            return _frame_of(whole)
+            return frame_of(whole)
         if frame_bytes > INBOX_BYTES:
             if len(self._long) < frame_bytes:
                 self._long = memoryview(bytearray(frame_bytes))
@@ -203,9 +162,9 @@ class Line:
             self._start = self._end = 0
         return None
 
-    def look_frame(self) -> LineFrame | None:
-        """The next frame, if it comes within `LOOK_S`, or is there and no look is to be had."""
-        self._lookout.look(self._see, LOOK_S)
+    def look_frame(self, for_s: float = LOOK_S) -> LineFrame | None:
+        """The next frame, if it comes within `for_s`, or is there and no look is to be had."""
+        self._lookout.look(self._see, for_s)
         frame, self._found = self._found or self.try_frame(), None
         if frame is not None:
             self._moved_s = time.perf_counter()
@@ -221,6 +180,19 @@ class Line:
         while (frame := self.try_frame()) is None:
             await self._wait(timeout_s)
         return frame
+
+    def answered(self) -> None:
+        """Where the next question uses to follow at once, the loop does not sleep before it."""
+        if self._wakeful is not None:
+            self._next.begin()
+            if self._next.expecting:
+                self._wakeful.stay(self._next.usual_s)
+
+    def asked(self) -> None:
+        """The next question is there."""
+        if self._wakeful is not None:
+            self._next.came()
+            self._wakeful.came()
 
     # Payload.
 
@@ -296,7 +268,7 @@ class Line:
         """Bytes that the kernel took. `more` follow at once: no small packets are made of their
         ends, which the other side would be slow to acknowledge."""
         try:
-            return self.sock.sendmsg(views, (), _SEND_NOW | (socket.MSG_MORE if more else 0))
+            return self.sock.sendmsg(views, (), _SEND_MORE if more else _SEND_NOW)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -341,7 +313,7 @@ class Line:
             self.pause()  # until somebody waits
             return
         try:
-            self.sock.recv(1, socket.MSG_PEEK | _NOW)
+            self.sock.recv(1, _PEEK_NOW)
         except BlockingIOError:
             return  # somebody has taken it meanwhile
         except OSError:

@@ -19,6 +19,7 @@ WASTE = 0.02  # of all time, looks that saw nothing
 CREDIT_MAX_S = 1e-3  # of it, saved up
 HELD_UP_S = 200e-6  # between two glances: the CPU or the GIL was another's
 COUNT_S = 2e-3  # between counts of who runs
+RECOUNT_S = 50e-6  # when there were many: whoever hands work over runs beside its taker for a while
 REST_MIN_S = 2e-3
 REST_MAX_S = 0.25
 
@@ -47,7 +48,9 @@ class Lookout:
         self._one = threading.Lock()  # two would look past each other for the GIL
         self._credit_s = CREDIT_MAX_S
         self._credited_s = now()
+        self._started_s = self._glanced_s = self._ends_s = 0.0  # of the look that goes on
         self._counted_s = 0.0
+        self._doubts = False  # the last count was of too many
         self._rest_s = REST_MIN_S
         self._rests_until_s = 0.0
         self._looks = self._seen = self._rests = 0
@@ -55,13 +58,46 @@ class Lookout:
     def look(self, see: Callable[[], bool], for_s: float) -> bool:
         """True as soon as `see` is, False after `for_s` or when there is no looking now. `see` must
         give the GIL back while it looks. Whatever it raises comes through."""
-        start_s = self.now()
-        if not self._enabled or start_s < self._rests_until_s or not self._one.acquire(False):
+        if not self.begin(for_s):
             return False
+        seen = False
         try:
-            return self._afford(start_s, for_s) and self._look(see, start_s, start_s + for_s)
+            while not (seen := see()) and self.goes_on():
+                pass
         finally:
+            self.end(seen)
+        return seen
+
+    def begin(self, for_s: float) -> bool:
+        """Whether to look now, for `for_s` at most. True: until `end` nobody else does."""
+        now_s = self.now()
+        if not self._enabled or now_s < self._rests_until_s or not self._one.acquire(False):
+            return False
+        if not self._afford(now_s, for_s):
             self._one.release()
+            return False
+        self._looks += 1
+        self._started_s = self._glanced_s = now_s
+        self._ends_s = now_s + for_s
+        return True
+
+    def goes_on(self) -> bool:
+        """After a glance that saw nothing: whether to take another."""
+        _give_way()
+        last_s, now_s = self._glanced_s, self.now()
+        self._glanced_s = now_s
+        if now_s - last_s > HELD_UP_S:
+            self._rest(now_s)
+            return False
+        if now_s >= self._ends_s:
+            self._credit_s -= now_s - self._started_s
+            return False
+        return now_s - self._counted_s < COUNT_S or not self._crowded(now_s)
+
+    def end(self, seen: bool) -> None:
+        """`seen`: it was worth it."""
+        self._seen += seen
+        self._one.release()
 
     def _afford(self, now_s: float, for_s: float) -> bool:
         earned_s = WASTE * (now_s - self._credited_s)
@@ -69,31 +105,20 @@ class Lookout:
         self._credited_s = now_s
         return self._credit_s >= for_s
 
-    def _look(self, see: Callable[[], bool], start_s: float, ends_s: float) -> bool:
-        self._looks += 1
-        now_s = start_s
-        while not see():
-            _give_way()
-            last_s, now_s = now_s, self.now()
-            if now_s - last_s > HELD_UP_S:
-                self._rest(now_s)
-                return False
-            if now_s >= ends_s:
-                self._credit_s -= now_s - start_s
-                return False
-            if now_s - self._counted_s >= COUNT_S and self._crowded(now_s):
-                return False
-        self._seen += 1
-        return True
-
     def _crowded(self, now_s: float) -> bool:
-        """Counted while looking: whoever it is that we look for is at work then."""
+        """Counted while looking: whoever it is that we look for is at work then. One count of many
+        may be of a moment."""
         self._counted_s = now_s
-        if self._running() > self._cpus:
-            self._rest(now_s)
-            return True
-        self._rest_s = REST_MIN_S
-        return False
+        if self._running() <= self._cpus:
+            self._doubts = False
+            self._rest_s = REST_MIN_S
+            return False
+        if not self._doubts:
+            self._doubts = True
+            self._counted_s = now_s - COUNT_S + RECOUNT_S
+            return False
+        self._rest(now_s)
+        return True
 
     def _rest(self, now_s: float) -> None:
         self._rests += 1
@@ -116,10 +141,12 @@ class Lookout:
 class Watch:
     """Learns how long it takes until the next thing comes. Used by one thread."""
 
-    def __init__(self, lookout: Lookout) -> None:
+    def __init__(self, lookout: Lookout, max_s: float = LOOK_MAX_S) -> None:
+        """`max_s`: what comes later is slept for."""
         self._lookout = lookout
+        self._max_s = max_s
         self._since_s = 0.0  # 0: nothing is waited for
-        self._took_s = LOOK_MAX_S / 2
+        self._took_s = max_s / 2
         self._sure = 0  # 0 <= sure <= SURE_MAX
 
     def begin(self) -> None:
@@ -132,7 +159,7 @@ class Watch:
             return
         took_s = self._lookout.now() - self._since_s
         self._since_s = 0.0
-        if took_s > LOOK_MAX_S:
+        if took_s > self._max_s:
             self._sure = max(self._sure - MISSED, 0)
         else:
             self._sure = min(self._sure + 1, SURE_MAX)
@@ -148,13 +175,18 @@ class Watch:
         """Whether a look is likely to pay."""
         return self._sure >= SURE
 
+    @property
+    def usual_s(self) -> float:
+        """How long a look should last."""
+        return min(2 * self._took_s, self._max_s)
+
     def look(self, see: Callable[[], bool]) -> bool:
         """True as soon as `see` is; False when it is time to sleep."""
-        return self.expecting and self._lookout.look(see, min(2 * self._took_s, LOOK_MAX_S))
+        return self.expecting and self._lookout.look(see, self.usual_s)
 
     def stay(self, see: Callable[[], bool]) -> bool:
         """The same for what has begun to come."""
-        return self._lookout.look(see, LOOK_MAX_S)
+        return self._lookout.look(see, self._max_s)
 
 
 class _Load:

@@ -18,6 +18,7 @@ from moonpool.transfer.slices import Column
 IOV_MAX = 1024
 FEW = 8  # ranges that are counted faster one by one than in a column
 SAME_HOST_BUFFER_BYTES = 256 << 10
+BURST_BYTES = 1 << 20
 _RANGE = struct.Struct("@QQ")
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -63,6 +64,13 @@ def tune(sock: socket.socket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SAME_HOST_BUFFER_BYTES)
     else:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def tune_for_bursts(sock: socket.socket) -> None:
+    """After `tune`, where a thread must be woken before much is taken in: its sender goes on
+    meanwhile."""
+    if sock.getpeername()[0] == sock.getsockname()[0]:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BURST_BYTES)
 
 
 def shut(sock: socket.socket, how: int = socket.SHUT_RDWR) -> None:

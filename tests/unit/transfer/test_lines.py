@@ -8,8 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from moonpool.transfer.lines import BODY_MAX_BYTES, HEAD_BYTES, Line, pack_line
+from moonpool.transfer.line_frames import BODY_MAX_BYTES, HEAD_BYTES, pack_line
+from moonpool.transfer.lines import Line
+from moonpool.transfer.lookout import Lookout
 from moonpool.transfer.vectored import StreamBroken
+from moonpool.transfer.wakeful import Wakeful
 from tests.support.until import until
 
 
@@ -135,3 +138,24 @@ def take_all(sock: socket.socket, size_bytes: int) -> bytes:
     while len(out) < size_bytes:
         out += sock.recv(1 << 16)
     return bytes(out)
+
+
+async def test_an_owner_stays_awake_for_questions_that_follow_at_once() -> None:
+    lookout, loop = Lookout(cpus=2, running=lambda: 1), asyncio.get_running_loop()
+    one, two = socket.socketpair()
+    line = Line(one, loop, lookout, Wakeful(loop, lookout))
+    answers: asyncio.Queue[int] = asyncio.Queue()
+
+    def hear() -> None:
+        while (question := line.try_frame()) is not None:
+            line.asked()
+            answers.put_nowait(question.number)
+            line.answered()
+
+    line.watch(hear)
+    with two:
+        for number in range(200):
+            two.sendall(frame(1, number, b"?"))
+            assert await asyncio.wait_for(answers.get(), 5.0) == number
+        assert lookout.stats()["looks_seen"] > 0
+        line.close()
