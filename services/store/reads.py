@@ -83,7 +83,7 @@ class Reads:
         if lease is not None:
             self.let_go(lease, now_s)
         valid = lease is not None and now_s <= lease.expires_s
-        self._counters["gets_too_late"] += not valid
+        self._counters["gets_too_late"] += not valid and lease_id > 0  # 0: is anybody there?
         return valid
 
     def ahead(self, keys: Sequence[BlockKey], now_s: float, hint: BlockHint) -> int:

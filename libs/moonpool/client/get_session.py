@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -12,6 +12,7 @@ from moonpool.client.base import Place
 from moonpool.client.errors import LeaseLost, SessionOver
 from moonpool.client.node_calls import NodeCalls
 from moonpool.client.spans import Span, bad_chunks_of
+from moonpool.client.watch import answer_of
 from moonpool.kv import BlockKey
 from moonpool.kv.checksum import CHECKSUM_BYTES, bad_chunks
 from moonpool.messages import TenantId
@@ -99,6 +100,7 @@ class GetSession:
         self._transfer = transfer
         self._tenant = tenant
         self._lease = lease  # 0: none
+        self._is_lost = False  # with its owner
         self._remote = remote
         self._ends_s = ends_s
         self._lease_s = max(0.0, ends_s - time.monotonic())
@@ -116,8 +118,9 @@ class GetSession:
         priority: Priority = Priority.FOREGROUND,
     ) -> dict[int, list[int]]:
         """Reads chunks (layers) `[first, last)` of the objects with these indices, and verifies
-        them. Returns the bad chunks by index: empty when all is well. Raises SessionOver, LeaseLost
-        and the transfer library's errors; afterwards the local memory is no longer written."""
+        them. Returns the bad chunks by index: empty when all is well. Raises SessionOver,
+        LeaseLost, NoResponder, RequestTimeout and the transfer library's errors; afterwards the
+        local memory is no longer written."""
         left_s = self._time_left()
         assert self._remote is not None
         requests = []
@@ -130,7 +133,8 @@ class GetSession:
                 )
             )
         if requests:
-            await self._transfer.submit(requests, priority=priority, deadline_s=left_s)
+            batch = self._transfer.submit(requests, priority=priority, deadline_s=left_s)
+            await answer_of(batch, lambda: self._require_owner([batch]))
         size_bytes = sum(request.length for request in requests)
         if size_bytes <= INLINE_BYTES:
             bad = self._verify(first, last, targets)
@@ -159,7 +163,7 @@ class GetSession:
                     batch = self._transfer.submit(requests, priority=priority, deadline_s=left_s)
                     under_way.append((group, batch))
             for group, batch in under_way:  # one is looked at while the next is on its way
-                await batch
+                await answer_of(batch, lambda: self._require_owner(each for _, each in under_way))
                 bad |= {read.index for read in group if read.is_bad(self.slots[read.index])}
         except BaseException:
             for _, batch in under_way:
@@ -168,6 +172,17 @@ class GetSession:
             raise
         self.corrupt |= bad
         return bad
+
+    async def _require_owner(self, under_way: Iterable[Batch]) -> None:
+        """Raises NoResponder, RequestTimeout when the owner is gone or stands still: its bytes are
+        not waited for, nor its word that the lease is over."""
+        try:
+            await self._calls.probe(self.node)
+        except (NoResponder, RequestTimeout):
+            self._lease, self._is_lost = 0, True
+            for batch in under_way:
+                batch.cancel()
+            raise
 
     def _time_left(self) -> float:
         """Seconds that the lease has. Raises SessionOver, LeaseLost."""
@@ -209,6 +224,8 @@ class GetSession:
     async def finish(self) -> bool:
         """Ends the lease. False: it had run out, and what was read must be thrown away. Tells the
         owner of corrupt objects. A second call says True and does nothing."""
+        if self._is_lost:
+            return False
         lease, self._lease = self._lease, 0
         valid = await self._calls.get_end(self.node, lease) if lease else True
         corrupt, self.corrupt = self.corrupt, set()

@@ -13,6 +13,7 @@ from moonpool.client.line_maps import get_by_map
 from moonpool.client.spans import Span
 from moonpool.client.targets import Target, is_chunk, target_of
 from moonpool.client.wants import Read, Want
+from moonpool.client.watch import answer_of
 from moonpool.kv.named import read_trailer
 from moonpool.messages import MoonpoolError
 from moonpool.messages.codec import decode
@@ -22,6 +23,7 @@ from moonpool.transfer.lines import Line
 from moonpool.transfer.vectored import StreamBroken
 
 AHEAD_BYTES = 256 << 10  # taken in before they are verified, while the cache has them
+LONG_BYTES = 1 << 20  # of one object: its owner may die or stop in the middle of them
 COUNTS = 1  # the last byte of a payload that does
 
 
@@ -61,9 +63,12 @@ async def _get(kit: Kit, node: str, line: Line, wants: Sequence[Want]) -> list[R
     if sum(got.sent_bytes) + bool(comes) != frame.payload_bytes:
         raise StreamBroken(0, "the answer's bytes are not what it says")
     for index in comes:
-        out[index] = await _receive(
-            kit, node, line, got.slots[index], wants[index], got.sent_bytes[index]
-        )
+        sent_bytes = got.sent_bytes[index]
+        receiving = _receive(kit, node, line, got.slots[index], wants[index], sent_bytes)
+        if sent_bytes < LONG_BYTES:
+            out[index] = await receiving
+        else:
+            out[index] = await answer_of(receiving, lambda: kit.blocks.calls.probe(node))
     if comes:
         verdict = memoryview(bytearray(1))
         await line.take(verdict, kit.lines.timeout_s)

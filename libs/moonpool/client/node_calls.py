@@ -5,8 +5,8 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from moonpool.bus import Bus
-from moonpool.client.watch import answer_of
+from moonpool.bus import Bus, RequestTimeout
+from moonpool.client.watch import answer_of, is_heard
 from moonpool.kv import BlockKey, pack_keys
 from moonpool.messages import Subjects, TenantId
 from moonpool.messages.codec import decode, encode
@@ -46,6 +46,7 @@ from moonpool.messages.store import (
 R = TypeVar("R", bound=msgspec.Struct)
 
 TIMEOUT_S = 5.0
+SILENT_S = 0.4  # without a word about a question that takes no time
 
 
 class Quick(Protocol):
@@ -203,6 +204,9 @@ class NodeCalls:
         return decode(await answer_of(asking, lambda: self.probe(node)), kind)
 
     async def probe(self, node: str) -> None:
-        """Raises NoResponder when nobody serves as this node."""
-        nothing = encode(GetStartRequest(TenantId("public"), b"", 0.0))
-        await self._bus.request(self._subjects.store(node, "get_start"), nothing, self._timeout_s)
+        """Raises NoResponder when nobody serves as this node, RequestTimeout when it is silent. One
+        that is merely busy answers: this waits for nothing that it does."""
+        subject = self._subjects.store(node, "get_end")
+        asking = self._bus.request(subject, encode(GetEndRequest(0)), self._timeout_s)
+        if not await is_heard(asking, SILENT_S) and self._bus.is_connected:
+            raise RequestTimeout(subject, SILENT_S)

@@ -18,7 +18,7 @@ from moonpool.messages import MoonpoolError, PeerError
 SESSION_BYTES = 32 << 20  # of stripes read under one lease
 SESSIONS_MAX = 4  # at a time, per value
 LOADS_MAX = 5  # answers "on its way" in a row
-PATIENCE_S = 0.7  # with a silent node, while another has a copy
+PATIENCE_S = 1.0  # with a slow node, while another has a copy
 
 
 class PartsLost(PeerError):
@@ -152,6 +152,8 @@ async def _read_some(kit: Kit, node: str, parts: Sequence[_Part], limit: asyncio
 
 async def _read_under_lease(kit: Kit, node: str, parts: Sequence[_Part]) -> None:
     has_choice = all(part.nodes for part in parts)
+    if has_choice and node not in kit.mesh.readable():  # others have found out meanwhile
+        raise PeerError(f"{node} is silent", code="silent")
     blocks = kit.blocks
     opening = blocks.open_get(
         node, kit.tenant, [part.key for part in parts], wait_s=blocks.wait_max_s
@@ -160,7 +162,7 @@ async def _read_under_lease(kit: Kit, node: str, parts: Sequence[_Part]) -> None
         async with asyncio.timeout(PATIENCE_S if has_choice else None):
             session = await opening
     except TimeoutError:
-        raise PeerError(f"{node} is silent", code="silent") from None
+        raise PeerError(f"{node} is slow", code="slow") from None
     async with session as get:
         reads = []
         for index, part in enumerate(parts):
