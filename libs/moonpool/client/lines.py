@@ -21,7 +21,8 @@ from moonpool.messages.errors import ErrorInfo, error_from
 from moonpool.messages.keyed import KeyedCall, LineReply, Said
 from moonpool.transfer import Nearby, TransferEngine
 from moonpool.transfer.base import TransferEngineProtocol
-from moonpool.transfer.lines import Line, LineFrame, pack_line
+from moonpool.transfer.line_frames import LineFrame, pack_line
+from moonpool.transfer.lines import LOOK_S, Line
 from moonpool.transfer.vectored import StreamBroken
 
 LINES_MAX = 8  # per node; who finds none free asks on the bus
@@ -173,9 +174,9 @@ class Lines:
         except TimeoutError as error:
             raise RequestTimeout(node, self.timeout_s) from error
 
-    async def answer(self, node: str, line: Line, number: int) -> LineFrame:
-        """As `ask`, once all was said."""
-        frame = line.look_frame()
+    async def answer(self, node: str, line: Line, number: int, look_s: float = LOOK_S) -> LineFrame:
+        """As `ask`, once all was said. It is looked for during `look_s` before we sleep."""
+        frame = line.look_frame(look_s)
         if frame is None:
             listening = line.next_frame(self.timeout_s)
             try:

@@ -101,6 +101,8 @@ class Mesh:
     async def order(self, key: BlockKey) -> list[str]:
         """Where the strategy wants the bytes of `key`, best node first."""
         nodes = self.writable()
+        if len(nodes) == 1:
+            return nodes
         if self._strategy.needs_ratios:
             await self._look(nodes)
         now_s, local = time.time(), set(self.local())
