@@ -20,7 +20,8 @@ from moonpool.transfer import (
     TransferTimeout,
     lookout,
 )
-from moonpool.transfer.transports import tcp_express, tcp_peer
+from moonpool.transfer.job import Job
+from moonpool.transfer.transports import tcp_express, tcp_peer, tcp_stream
 from tests.contract.transfer_wiring import Pair, array, fill, make_child, make_pair, read, write
 from tests.support.until import until
 
@@ -66,6 +67,32 @@ async def test_small_transfers_of_many_kinds_arrive(pair: Pair) -> None:
     assert pair.near.stats()["tcp.streams_open"] == threads  # none was opened for these
 
 
+@pytest.mark.parametrize("is_near", [True, False])
+async def test_a_lone_write_of_a_mib_needs_no_thread_within_the_host(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, is_near: bool
+) -> None:
+    monkeypatch.setattr(tcp_stream, "is_near", lambda _: is_near)
+    sends = 0
+    send = tcp_stream.Stream.send
+
+    def counted(stream: tcp_stream.Stream, job: Job) -> None:
+        nonlocal sends
+        sends += 1
+        send(stream, job)
+
+    near, far = pair.near.allocate(4 << 20), pair.far.allocate(4 << 20)
+    there = pair.near.open(far.grant("rw"))
+    await warm(pair, near, there)
+    mine = fill(near, 7)
+    monkeypatch.setattr(tcp_stream.Stream, "send", counted)
+    await pair.near.submit([write(near, there, 1 << 20, 3, 5)])
+    assert np.array_equal(array(far)[5 : 5 + (1 << 20)], mine[3 : 3 + (1 << 20)])
+    assert sends == (0 if is_near else 1)
+    two = [pair.near.submit([write(near, there, 1 << 20, i << 20, i << 20)]) for i in (2, 3)]
+    await asyncio.gather(*two)
+    assert np.array_equal(array(far)[2 << 20 :], mine[2 << 20 :])
+
+
 async def test_more_than_fits_at_once_takes_all_ways_and_arrives(pair: Pair) -> None:
     count, size = 200, 200_000
     near, far = pair.near.allocate(count * size), pair.far.allocate(count * size)
@@ -87,7 +114,7 @@ async def test_reads_and_writes_at_once_do_not_stop_each_other(pair: Pair) -> No
     fill(near, 4)
     fill(far, 5)
     await warm(pair, near, there)
-    size = tcp_express.PAYLOAD_MAX[Op.WRITE]
+    size = tcp_express.WRITE_FAR_MAX
     batches = []
     for i in range(12):
         at, elsewhere = i * size, (32 << 20) + i * size

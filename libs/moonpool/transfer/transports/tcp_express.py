@@ -22,7 +22,8 @@ from moonpool.transfer.transports.nics import Source
 from moonpool.transfer.transports.tcp_stream import End, Stream
 from moonpool.transfer.vectored import StreamBroken, Vector
 
-PAYLOAD_MAX = {Op.READ: 1 << 20, Op.WRITE: 256 << 10}  # above, a thread that blocks is faster
+PAYLOAD_MAX = 1 << 20  # above, a thread that blocks is faster
+WRITE_FAR_MAX = 256 << 10  # the same for what must wait until a network has taken it
 JOBS_MAX = 16  # in flight
 BYTES_MAX = 4 << 20  # in flight
 PAUSE_S = 40e-6  # without a byte in the middle of an answer, before the loop does something else
@@ -32,7 +33,7 @@ HURRY_S = 300e-6  # for one answer, however well its bytes keep coming
 def fits(job: Job) -> bool:
     """Whether a job is one for an express stream."""
     return (
-        job.slice.payload <= PAYLOAD_MAX[job.op]
+        job.slice.payload <= PAYLOAD_MAX
         and job.priority is Priority.FOREGROUND
         and not job.checked  # the loop has better to do than to hash
         and (job.inline or job.carrier is None)  # several NICs: it may be a piece of much
@@ -74,9 +75,12 @@ class ExpressStream(Stream):
         self._loop.add_reader(self._fd, self._on_readable)
 
     def has_room(self, job: Job) -> bool:
+        payload = job.slice.payload
+        if job.op is Op.WRITE and payload > WRITE_FAR_MAX and (self._in_flight or not self._near):
+            return False
         return (
             len(self._in_flight) < JOBS_MAX
-            and self._flying_bytes + job.slice.payload <= BYTES_MAX
+            and self._flying_bytes + payload <= BYTES_MAX
             and not self._over
         )
 
@@ -121,7 +125,7 @@ class ExpressStream(Stream):
                 if not self._loaded:
                     self._load(self._unsent[0])
                     self._loaded = True
-                if not self._vector.try_send(self._fd):
+                if not self._push():
                     self._watch_writable(True)
                     return
                 self._loaded = False
@@ -131,6 +135,24 @@ class ExpressStream(Stream):
             return
         self._watch_writable(False)
         self._await_answer()
+
+    def _push(self) -> bool:
+        """Sends what the kernel takes of the first unsent frame; True when that is all. While a
+        peer of this host keeps taking it in, another turn of the loop for each handful would take
+        longer than that."""
+        vector, seen_bytes = self._vector, -1
+        pause_ends_s = ends_s = 0.0
+        while not vector.try_send(self._fd):
+            if not self._near:
+                return False
+            now_s = time.perf_counter()
+            if seen_bytes < 0:
+                ends_s = now_s + HURRY_S
+            if vector.moved_bytes != seen_bytes:
+                seen_bytes, pause_ends_s = vector.moved_bytes, now_s + PAUSE_S
+            if now_s >= pause_ends_s or now_s >= ends_s:
+                return False
+        return True
 
     def _watch_writable(self, wanted: bool) -> None:
         if wanted and not self._writer:
