@@ -12,6 +12,7 @@ import pytest
 
 from moonpool.bus import MemoryBroker
 from moonpool.client import CorruptValue, StoreClient
+from moonpool.clock import RealClock
 from moonpool.kv.checksum import chunk_checksums
 from moonpool.messages import TenantId
 from moonpool.messages.codec import decode, encode
@@ -29,6 +30,7 @@ from moonpool.transfer import TransferEngine
 from moonpool.transfer.line_frames import LineFrame, pack_line
 from moonpool.transfer.lines import Line
 from moonpool.transfer.vectored import StreamBroken
+from services.store.line_desk import CAPABILITY_S
 from services.store.node import StoreNode
 from tests.support.store_nodes import memory_client, memory_node
 from tests.support.until import until
@@ -206,6 +208,63 @@ async def test_only_a_capability_of_this_life_that_was_not_taken_back_is_heard()
         with pytest.raises(StreamBroken):
             await speaker.ask(late, Said.GET, encode(KeyedGet(client.key("a"), 0)))
         assert await client.put("a", b"again")
+
+
+class Ahead(RealClock):
+    """A clock that can be put forward."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead_s
+
+
+async def test_a_capability_ends_with_its_time_for_lines_open_and_new() -> None:
+    clock = Ahead()
+    async with a_speaker(clock=clock) as (node, client, speaker):
+        ask = encode(KeyedGet(client.key("a"), 0))
+        given = await speaker.capability()
+        line, idle = await speaker.line(given), await speaker.line(given)
+        clock.ahead_s = given.ttl_s - 5.0
+        assert (await speaker.ask(line, Said.GET, ask)).kind == Said.DONE
+        assert (await speaker.ask(await speaker.line(given), Said.GET, ask)).kind == Said.DONE
+        younger = await speaker.capability()
+        clock.ahead_s = given.ttl_s
+        for each in (line, idle, await speaker.line(given)):
+            with pytest.raises(StreamBroken):
+                await speaker.ask(each, Said.GET, ask)
+        assert node.core.counters["lines_refused"] == 1
+        assert (await speaker.ask(await speaker.line(younger), Said.GET, ask)).kind == Said.DONE
+
+
+async def test_reads_go_on_when_a_node_finds_a_capability_too_old() -> None:
+    clock = Ahead()
+    async with one_node(clock=clock) as (_, client):
+        values = {f"v{n}": os.urandom(100_000) for n in range(3)}
+        await client.put_many(values)
+        for _ in range(3):
+            for name, value in values.items():
+                assert await client.get(name) == value
+                assert await client.exists(name)
+            clock.ahead_s += CAPABILITY_S
+        assert broken(client) == 2  # the line of each time that was over
+        assert client.own_stats()["lines_open"] == 1
+
+
+async def test_a_client_asks_for_a_new_capability_before_the_old_one_ends() -> None:
+    ours, theirs = Ahead(), Ahead()
+    async with one_node(clock=theirs) as (node, client):
+        client._kit.lines._now = ours.now
+        value = os.urandom(100_000)
+        await client.put("a", value)
+        for _ in range(20):
+            before = node.core.counters["line_frames"]
+            assert await client.get("a") == value
+            assert node.core.counters["line_frames"] > before  # never by way of the bus
+            ours.ahead_s = theirs.ahead_s = ours.ahead_s + CAPABILITY_S / 12
+        assert not broken(client)
+        assert not node.core.counters["lines_refused"]
 
 
 async def test_blocks_of_another_tenant_are_asked_for_on_the_bus() -> None:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from moonpool.bus import MemoryBroker, MemoryBus
 from moonpool.client import StoreClient
-from moonpool.clock import RealClock
+from moonpool.clock import Clock, RealClock
 from moonpool.messages import Subjects
 from moonpool.runtime import Members, new_context
 from moonpool.settings import StoreSettings
@@ -28,14 +28,14 @@ EXIT_MAX_S = 20.0
 
 @asynccontextmanager
 async def memory_node(
-    broker: MemoryBroker, id: str = "node-1", **settings: object
+    broker: MemoryBroker, id: str = "node-1", clock: Clock | None = None, **settings: object
 ) -> AsyncIterator[StoreNode]:
     """A node that serves on the broker while inside."""
     bus = MemoryBus(broker)
     with tempfile.TemporaryDirectory(prefix="moonpool-") as folder:
         given = StoreSettings(id=id, run_dir=folder, **settings)
         try:
-            async with running_node(new_context("store", given, bus)) as node:
+            async with running_node(new_context("store", given, bus, clock=clock)) as node:
                 yield node
         finally:
             await bus.close()

@@ -6,6 +6,7 @@ silent.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeVar
@@ -60,8 +61,10 @@ class Lines:
         timeout_s: float = TIMEOUT_S,
         *,
         wanted: bool = True,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._calls = calls
+        self._now = now
         calls.quick = self
         self._transfer = transfer
         self._desk = transfer.lines if wanted and isinstance(transfer, TransferEngine) else None
@@ -86,7 +89,7 @@ class Lines:
                 line.expecting = True
                 return line
             have.open -= 1
-        now_s = time.monotonic()
+        now_s = self._now()
         if have.asking or have.open >= LINES_MAX or now_s < have.not_before_s:
             return None
         return await self._open(node, have, now_s)
@@ -112,7 +115,7 @@ class Lines:
                 have.not_before_s = now_s + AGAIN_S
         except MoonpoolError as error:
             have.ends_s = 0.0
-            have.not_before_s = time.monotonic() + AGAIN_S
+            have.not_before_s = self._now() + AGAIN_S
             if isinstance(error, NoResponder | RequestTimeout):
                 raise
         finally:
@@ -144,7 +147,7 @@ class Lines:
         have = self._nodes[node]
         line.expecting = False
         line.resume()
-        if line.closed or time.monotonic() >= have.ends_s:
+        if line.closed or self._now() >= have.ends_s:
             line.close()
             have.open -= 1
         else:
