@@ -7,7 +7,7 @@ import random
 import resource
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
+from moonpool.bus import RequestTimeout
 from moonpool.client import StoreClient
+from moonpool.client.node_calls import TIMEOUT_S
 from moonpool.messages import MoonpoolError
 from tests.support.block_hand import SIZE, BlockHand
 from tests.support.faulty_proxy import FaultyProxy
@@ -140,6 +142,62 @@ async def test_a_node_stopped_for_15_s_keeps_its_entries_and_costs_others_nothin
             assert rounds > 10  # nobody else waited for it
             await until(lambda: len(store.nodes()) == 2, 10.0)
             assert await hand.get("a", range(40)) == set(range(40))
+
+
+async def view(store: StoreClient, name: str) -> bytes | None:
+    async with store.view(name) as seen:
+        return None if seen is None else bytes(seen)
+
+
+@pytest.mark.parametrize("lines", [True, False])
+async def test_readers_give_a_stopped_node_up_once_and_use_it_again_when_it_goes_on(
+    lines: bool,
+) -> None:
+    with (
+        NatsServer(jetstream=False) as server,
+        NodeProcess(server.url, "a", dram_bytes=64 << 20) as a,
+        NodeProcess(server.url, "b", dram_bytes=64 << 20) as b,
+    ):
+        await serving(a)
+        await serving(b)
+        async with StoreClient.connect(server.url, lines=lines) as store:
+            await until(lambda: len(store.nodes()) == 2)
+            values = {f"v{n}": bytes([n]) * (1000 + 50_000 * (n % 2)) for n in range(40)}
+            assert all((await store.put_many(values, replicas=2)).values())
+            at_a = [name for name in values if store.home(name) == "a"]
+            lonely = next(f"only {n}" for n in range(60) if store.home(f"only {n}") == "a")
+            await store.put(lonely, b"one copy")
+            asks: list[tuple[Callable[[str], Awaitable[object]], Callable[[str], object]]] = [
+                (store.get, values.__getitem__),
+                (store.exists, lambda name: True),
+                (store.size, lambda name: len(values[name])),
+                (lambda name: view(store, name), values.__getitem__),
+            ]
+            for ask, is_right in asks:
+                await store.get_many(values)  # there are lines to both
+                a.process.send_signal(signal.SIGSTOP)
+                try:
+                    began_s = time.monotonic()
+                    for name in at_a:
+                        assert await ask(name) == is_right(name)
+                    once_s = time.monotonic() - began_s
+                    assert once_s < TIMEOUT_S / 2  # all of them together; nobody sat it out
+                    assert await store.get(lonely) is None
+                finally:
+                    a.process.send_signal(signal.SIGCONT)
+                await until(lambda: len(store.nodes()) == 2)
+                assert await store.get(lonely) == b"one copy"
+            a.process.send_signal(signal.SIGSTOP)
+            try:
+                began_s = time.monotonic()
+                with pytest.raises(RequestTimeout):
+                    await store.get(lonely)
+                assert time.monotonic() - began_s < TIMEOUT_S / 2
+            finally:
+                a.process.send_signal(signal.SIGCONT)
+            await until(lambda: len(store.nodes()) == 2)
+            got = await store.get_many([*values, lonely])
+            assert {n: r.unwrap() for n, r in got.items()} == {**values, lonely: b"one copy"}
 
 
 async def test_wanted_copies_are_made_again_after_kill_9() -> None:

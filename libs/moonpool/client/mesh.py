@@ -65,9 +65,10 @@ class Mesh:
 
     def _awake(self) -> list[str]:
         """Of the fixed nodes those that are not suspect; all of them when every one is."""
-        return [node for node in self.fixed if self._is_heard(node)] or list(self.fixed)
+        return [node for node in self.fixed if self.is_heard(node)] or list(self.fixed)
 
-    def _is_heard(self, node: str) -> bool:
+    def is_heard(self, node: str) -> bool:
+        """False: it is suspect, and mostly not worth asking."""
         member = self._members.get(node)
         if member is None:
             return time.monotonic() >= self._unheard_until_s.get(node, 0.0)

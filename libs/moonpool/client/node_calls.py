@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from moonpool.bus import Bus, RequestTimeout
-from moonpool.client.watch import answer_of, is_heard
+from moonpool.client.watch import answer_of, is_answered
 from moonpool.kv import BlockKey, pack_keys
 from moonpool.messages import Subjects, TenantId
 from moonpool.messages.codec import decode, encode
@@ -208,5 +208,5 @@ class NodeCalls:
         that is merely busy answers: this waits for nothing that it does."""
         subject = self._subjects.store(node, "get_end")
         asking = self._bus.request(subject, encode(GetEndRequest(0)), self._timeout_s)
-        if not await is_heard(asking, SILENT_S) and self._bus.is_connected:
+        if not await is_answered(asking, SILENT_S) and self._bus.is_connected:
             raise RequestTimeout(subject, SILENT_S)

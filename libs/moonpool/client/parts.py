@@ -83,10 +83,10 @@ async def erase(kit: Kit, node: str, keys: Sequence[BlockKey]) -> None:
 
 async def missing_parts(kit: Kit, key: BlockKey, manifest: Manifest) -> list[int]:
     """Stripes that are on none of their nodes; one message per node. A node that does not answer
-    has none."""
+    has none, and one that is suspect is not asked."""
     by_node: dict[str, list[int]] = defaultdict(list)
     for index, nodes in enumerate(manifest.places):
-        for node in nodes:
+        for node in filter(kit.mesh.is_heard, nodes):
             by_node[node].append(index)
     keys = manifest.part_keys(key)
 
@@ -152,7 +152,7 @@ async def _read_some(kit: Kit, node: str, parts: Sequence[_Part], limit: asyncio
 
 async def _read_under_lease(kit: Kit, node: str, parts: Sequence[_Part]) -> None:
     has_choice = all(part.nodes for part in parts)
-    if has_choice and node not in kit.mesh.readable():  # others have found out meanwhile
+    if has_choice and not kit.mesh.is_heard(node):  # others have found out meanwhile
         raise PeerError(f"{node} is silent", code="silent")
     blocks = kit.blocks
     opening = blocks.open_get(

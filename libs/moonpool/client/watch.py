@@ -49,7 +49,7 @@ async def answer_of(asking: Awaitable[A], is_there: IsThere) -> A:
             each.cancel()
 
 
-async def is_heard(asking: Coroutine[Any, Any, object], for_s: float) -> bool:
+async def is_answered(asking: Coroutine[Any, Any, object], for_s: float) -> bool:
     """Whether an answer comes within that time; raises the answer's error. Time in which our own
     loop was held up counts for little: it has not listened."""
     task = asyncio.get_running_loop().create_task(asking)

@@ -86,10 +86,10 @@ async def test_an_error_of_the_request_itself_comes_through() -> None:
 
 
 async def test_silence_is_told_from_an_answer_and_its_error_comes_through() -> None:
-    assert await watch.is_heard(slow(), 5.0)
-    assert not await watch.is_heard(never(), 0.01)
+    assert await watch.is_answered(slow(), 5.0)
+    assert not await watch.is_answered(never(), 0.01)
     with pytest.raises(NoResponder):
-        await watch.is_heard(gone(), 5.0)
+        await watch.is_answered(gone(), 5.0)
 
 
 async def test_an_answer_that_came_while_our_own_loop_was_held_up_is_heard() -> None:
@@ -101,4 +101,4 @@ async def test_an_answer_that_came_while_our_own_loop_was_held_up_is_heard() -> 
         await asyncio.sleep(0)
 
     loop.call_later(0.005, time.sleep, 0.2)
-    assert await watch.is_heard(answered_by_a_thread(), 0.1)
+    assert await watch.is_answered(answered_by_a_thread(), 0.1)
