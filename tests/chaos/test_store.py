@@ -19,7 +19,7 @@ import pytest
 from moonpool.bus import RequestTimeout
 from moonpool.client import StoreClient
 from moonpool.client.node_calls import TIMEOUT_S
-from moonpool.messages import MoonpoolError
+from moonpool.messages import MoonpoolError, PeerError
 from tests.support.block_hand import SIZE, BlockHand
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.nats_server import NatsServer
@@ -160,13 +160,16 @@ async def test_readers_give_a_stopped_node_up_once_and_use_it_again_when_it_goes
     ):
         await serving(a)
         await serving(b)
-        async with StoreClient.connect(server.url, lines=lines) as store:
+        connecting = StoreClient.connect(server.url, lines=lines, stripe_bytes=64 << 10)
+        async with connecting as store:
             await until(lambda: len(store.nodes()) == 2)
             values = {f"v{n}": bytes([n]) * (1000 + 50_000 * (n % 2)) for n in range(40)}
             assert all((await store.put_many(values, replicas=2)).values())
             at_a = [name for name in values if store.home(name) == "a"]
             lonely = next(f"only {n}" for n in range(60) if store.home(f"only {n}") == "a")
             await store.put(lonely, b"one copy")
+            striped = next(f"large {n}" for n in range(60) if store.home(f"large {n}") == "b")
+            await store.put(striped, bytes(400_000))  # on both nodes, and each stripe on one
             asks: list[tuple[Callable[[str], Awaitable[object]], Callable[[str], object]]] = [
                 (store.get, values.__getitem__),
                 (store.exists, lambda name: True),
@@ -180,13 +183,18 @@ async def test_readers_give_a_stopped_node_up_once_and_use_it_again_when_it_goes
                     began_s = time.monotonic()
                     for name in at_a:
                         assert await ask(name) == is_right(name)
+                    assert await store.get(lonely) is None
+                    for _ in range(5):
+                        with pytest.raises(PeerError):  # it may be there, and nobody says so
+                            await store.get(striped)
+                    assert not await store.exists(striped)
                     once_s = time.monotonic() - began_s
                     assert once_s < TIMEOUT_S / 2  # all of them together; nobody sat it out
-                    assert await store.get(lonely) is None
                 finally:
                     a.process.send_signal(signal.SIGCONT)
                 await until(lambda: len(store.nodes()) == 2)
                 assert await store.get(lonely) == b"one copy"
+                assert await store.get(striped) == bytes(400_000)
             a.process.send_signal(signal.SIGSTOP)
             try:
                 began_s = time.monotonic()

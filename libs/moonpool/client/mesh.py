@@ -41,6 +41,7 @@ class Mesh:
         self._rng = rng
         self._ratios: dict[str, tuple[float, float]] = {}  # node -> free share of (dram, nvme)
         self._ratios_s = -RATIOS_FRESH_S
+        self._silent: set[str] = set()  # of those that are suspect
         self._unheard_until_s: dict[str, float] = {}  # fixed ones that the registry never heard
 
     def writable(self) -> list[str]:
@@ -65,14 +66,18 @@ class Mesh:
 
     def _awake(self) -> list[str]:
         """Of the fixed nodes those that are not suspect; all of them when every one is."""
-        return [node for node in self.fixed if self.is_heard(node)] or list(self.fixed)
+        return [node for node in self.fixed if self._is_heard(node)] or list(self.fixed)
 
-    def is_heard(self, node: str) -> bool:
-        """False: it is suspect, and mostly not worth asking."""
+    def _is_heard(self, node: str) -> bool:
         member = self._members.get(node)
         if member is None:
             return time.monotonic() >= self._unheard_until_s.get(node, 0.0)
         return not member.is_suspect
+
+    def is_silent(self, node: str) -> bool:
+        """Whether it did not answer, and was not heard since: it may be asked in vain, and have
+        what nobody else has."""
+        return node in self._silent and not self._is_heard(node)
 
     def is_one(self) -> bool:
         """Whether there is just one node that may be read."""
@@ -96,6 +101,10 @@ class Mesh:
         again."""
         if isinstance(outcome, NoResponder | RequestTimeout):
             self._members.doubt(node)
+            if isinstance(outcome, RequestTimeout):
+                self._silent.add(node)
+            else:
+                self._silent.discard(node)
             if node in self.fixed and self._members.get(node) is None:
                 self._unheard_until_s[node] = time.monotonic() + UNHEARD_S
 

@@ -83,11 +83,12 @@ async def erase(kit: Kit, node: str, keys: Sequence[BlockKey]) -> None:
 
 async def missing_parts(kit: Kit, key: BlockKey, manifest: Manifest) -> list[int]:
     """Stripes that are on none of their nodes; one message per node. A node that does not answer
-    has none, and one that is suspect is not asked."""
+    has none, and is not asked again before it is heard."""
     by_node: dict[str, list[int]] = defaultdict(list)
     for index, nodes in enumerate(manifest.places):
-        for node in filter(kit.mesh.is_heard, nodes):
-            by_node[node].append(index)
+        for node in nodes:
+            if not kit.mesh.is_silent(node):
+                by_node[node].append(index)
     keys = manifest.part_keys(key)
 
     async def look(node: str, parts: list[int]) -> set[int]:
@@ -152,7 +153,7 @@ async def _read_some(kit: Kit, node: str, parts: Sequence[_Part], limit: asyncio
 
 async def _read_under_lease(kit: Kit, node: str, parts: Sequence[_Part]) -> None:
     has_choice = all(part.nodes for part in parts)
-    if has_choice and not kit.mesh.is_heard(node):  # others have found out meanwhile
+    if kit.mesh.is_silent(node):
         raise PeerError(f"{node} is silent", code="silent")
     blocks = kit.blocks
     opening = blocks.open_get(
