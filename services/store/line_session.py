@@ -172,13 +172,13 @@ class LineSession:
             await self._refuse(number, 0 if is_small else payload_bytes, error)
             return
         try:
-            if is_small:
-                put.store(payload)
-            else:
-                await self._receive(put)
-        finally:
-            results = put.finish()
-        try:
+            try:
+                if is_small:
+                    put.store(payload)
+                else:
+                    await self._receive(put)
+            finally:
+                results = put.finish()
             await put.wait_erased()
             await self._answer(number, KeyedPutDone(results))
         finally:
