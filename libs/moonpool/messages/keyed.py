@@ -81,4 +81,4 @@ class KeyedCall(msgspec.Struct, frozen=True, array_like=True):
     request: msgspec.Raw  # its tenant must be the line's
 
 
-LINE_VERBS = ("get_start", "put_whole")
+LINE_VERBS = ("get_start", "put_whole")  # without a lease `get_start` is answered at once

@@ -93,7 +93,7 @@ class GetStartReply(msgspec.Struct, frozen=True):
 
 
 class GetEndRequest(msgspec.Struct, frozen=True):
-    lease: int
+    lease: int  # 0: none, to hear whether anybody is there
 
 
 class GetEndReply(msgspec.Struct, frozen=True):
