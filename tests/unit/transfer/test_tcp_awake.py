@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from moonpool.transfer.lookout import HELD_UP_S, Lookout, Watch
-from moonpool.transfer.transports.tcp_awake import Intake, is_near
+from moonpool.transfer.transports.tcp_awake import Flows, Intake, is_near
 from moonpool.transfer.vectored import StreamBroken, Vector
 from tests.support.until import until
 
@@ -29,14 +29,16 @@ def connected() -> Iterator[tuple[socket.socket, socket.socket]]:
 class Received:
     """One vector over two ranges, and how it is filled."""
 
-    def __init__(self, size_bytes: int = BYTES, *, enabled: bool = True) -> None:
+    def __init__(
+        self, size_bytes: int = BYTES, *, enabled: bool = True, flows: Flows | None = None
+    ) -> None:
         self.target = np.zeros(size_bytes, np.uint8)
         self.lookout = Lookout(enabled, running=lambda: 1, cpus=2)
         self.vector = Vector()
         address = int(self.target.ctypes.data)
         self.vector.add(address, 1000)
         self.vector.add(address + 1000, size_bytes - 1000)
-        self.intake = Intake(self.vector, Watch(self.lookout))
+        self.intake = Intake(self.vector, Watch(self.lookout), flows)
 
     @property
     def looks_seen(self) -> float:
@@ -61,7 +63,7 @@ def test_every_byte_is_taken_in(enabled: bool, pieces: int) -> None:
     received = Received(enabled=enabled)
     with connected() as (one, two):
         sender, source = sent_in(one, pieces)
-        received.intake.fill(two.fileno())
+        received.intake.fill(two, begun=True)
         sender.join()
     assert np.array_equal(received.target, source)
     assert enabled or not received.looks_seen
@@ -72,7 +74,7 @@ def test_what_is_there_already_takes_one_look() -> None:
     with connected() as (one, two):
         one.sendall(b"ab" * 1000)
         two.recv(2000, socket.MSG_PEEK | socket.MSG_WAITALL)
-        received.intake.fill(two.fileno())
+        received.intake.fill(two, begun=True)
     assert received.target.tobytes() == b"ab" * 1000
     assert received.looks_seen == 1
 
@@ -81,7 +83,7 @@ async def test_a_receiver_whose_sender_pauses_gets_the_rest_all_the_same() -> No
     received = Received()
     source = np.random.default_rng(1).integers(0, 256, BYTES, dtype=np.uint8)
     with connected() as (one, two):
-        filling = asyncio.create_task(asyncio.to_thread(received.intake.fill, two.fileno()))
+        filling = asyncio.create_task(asyncio.to_thread(received.intake.fill, two, begun=False))
         one.sendall(source[:5000].data)
         await until(lambda: received.vector.moved_bytes == 5000)
         await asyncio.to_thread(one.sendall, source[5000:].data)
@@ -95,7 +97,7 @@ def test_a_stream_that_ends_in_the_middle_is_broken() -> None:
         one.sendall(b"x" * 5000)
         one.close()
         with pytest.raises(StreamBroken):
-            received.intake.fill(two.fileno())
+            received.intake.fill(two, begun=True)
 
 
 def test_who_is_held_up_between_pieces_takes_the_rest_in_one_call(
@@ -107,7 +109,7 @@ def test_who_is_held_up_between_pieces_takes_the_rest_in_one_call(
     monkeypatch.setattr(time, "perf_counter", slow)
     with connected() as (one, two):
         sender, source = sent_in(one, 50)
-        received.intake.fill(two.fileno())
+        received.intake.fill(two, begun=True)
         sender.join()
     assert np.array_equal(received.target, source)
     assert received.looks_seen <= 1  # the first piece may have been the whole
@@ -122,6 +124,19 @@ def clock_of_slow_calls() -> Callable[[], float]:
         return now_s
 
     return now
+
+
+def test_who_is_one_of_too_many_sleeps() -> None:
+    flows = Flows(1)
+    flows.begin("another")
+    received = Received(flows=flows)
+    with connected() as (one, two):
+        sender, source = sent_in(one, 50)
+        received.intake.fill(two, begun=False)
+        sender.join()
+    assert np.array_equal(received.target, source)
+    assert received.lookout.stats()["looks"] == 0
+    assert flows.may_stay  # for the other one, when this one has ended
 
 
 def test_only_a_plain_stream_of_this_host_is_near(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ from weakref import WeakValueDictionary
 
 from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer.errors import BadTransfer
-from moonpool.transfer.lookout import Lookout
 from moonpool.transfer.spraying import (
     Lane,
     LocalNic,
@@ -26,6 +25,7 @@ from moonpool.transfer.transports.nics import (
     own_addresses,
     split_hosts,
 )
+from moonpool.transfer.transports.tcp_awake import Lookouts
 from moonpool.transfer.transports.tcp_keeper import Keeper
 from moonpool.transfer.transports.tcp_owner import TcpServer
 from moonpool.transfer.transports.tcp_peer import TcpPath
@@ -42,7 +42,7 @@ class TcpTransport:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._servers: list[TcpServer] = []
-        self._lookout = Lookout(around.look_out)
+        self._lookouts = Lookouts(around.look_out)
         self._nics: list[LocalNic] = [ROUTED]
         self._loads: list[NicLoad] = []
         self._endpoints = around.endpoint_pool()
@@ -74,7 +74,7 @@ class TcpTransport:
                 sock,
                 around.tls,
                 around.fences,
-                self._lookout,
+                self._lookouts,
             )
             self._servers.append(server)
             address, port = sock.getsockname()[:2]
@@ -131,7 +131,7 @@ class TcpTransport:
                 Source(nic.address, interface) if nic.address else None,
                 Keeper(self._endpoints, around.loop),
                 around.owners.left_at(grant.epoch),
-                self._lookout,
+                self._lookouts,
             )
         return path
 
@@ -143,7 +143,7 @@ class TcpTransport:
             "express_open": sum(path.has_express for path in list(self._paths.values())),
             "jobs_waiting": sum(path.waiting for path in list(self._paths.values())),
             "links_retired": self._endpoints.retired,
-            **self._lookout.stats(),
+            **self._lookouts.stats(),
             **sprayed_stats(list(self._sprayed.values()), several),
         }
 
@@ -155,7 +155,7 @@ class TcpTransport:
         await asyncio.sleep(0)
         for server in self._servers:
             server.close_socket()
-        self._lookout.close()
+        self._lookouts.close()
 
 
 def _listen(host: str) -> socket.socket:

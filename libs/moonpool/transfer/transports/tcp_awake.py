@@ -5,12 +5,13 @@ woken for every piece, and to wake it costs the sender as much time as to send s
 bytes come more slowly than they are taken in, and the kernel gathers them while we sleep.
 """
 
+import os
 import socket
 import ssl
 import time
 
-from moonpool.transfer.lookout import HELD_UP_S, Watch
-from moonpool.transfer.vectored import Vector
+from moonpool.transfer.lookout import HELD_UP_S, Lookout, Watch
+from moonpool.transfer.vectored import StreamBroken, Vector
 
 
 def is_near(sock: socket.socket) -> bool:
@@ -22,35 +23,96 @@ def is_near(sock: socket.socket) -> bool:
     return bool(ours[0] == theirs[0])
 
 
+class Lookouts:
+    """Of one engine. Streams that move much crowd a small machine for as long as they do; what is
+    small is not looked for any less for it."""
+
+    def __init__(self, enabled: bool = True) -> None:
+        self.small = Lookout(enabled)
+        self.bulk = Lookout(enabled)
+        self.flows = Flows(len(os.sched_getaffinity(0)) // 2)  # a CPU each for both of its ends
+
+    def stats(self) -> dict[str, float]:
+        bulk = self.bulk.stats()
+        return {
+            **self.small.stats(),
+            **{f"bulk_{name}": bulk[name] for name in ("looks", "looks_seen", "look_rests")},
+        }
+
+    def close(self) -> None:
+        self.small.close()
+        self.bulk.close()
+
+
+class Flows:
+    """Much that is taken in at the moment. Thread-safe."""
+
+    def __init__(self, awake_max: int) -> None:
+        """Beyond `awake_max` they need the CPUs more than those who are awake."""
+        self._awake_max = awake_max
+        self._under_way: set[object] = set()
+
+    def begin(self, flow: object) -> None:
+        self._under_way.add(flow)
+
+    def end(self, flow: object) -> None:
+        self._under_way.discard(flow)
+
+    @property
+    def may_stay(self) -> bool:
+        """Whether those under way may be awake between their pieces."""
+        return len(self._under_way) <= self._awake_max
+
+
 class Intake:
     """Of one stream; used by one thread."""
 
-    def __init__(self, vector: Vector, watch: Watch) -> None:
+    def __init__(self, vector: Vector, watch: Watch, flows: Flows | None = None) -> None:
+        """`flows`: that what is taken in here counts among; None: it is too little to count."""
         self._vector = vector
         self._watch = watch
+        self._flows = flows or Flows(1)
         self._whole = False
         self._seen_bytes = 0
 
-    def fill(self, fd: int) -> None:
-        """Fills the vector, whose first bytes are there or on their way. Raises StreamBroken."""
+    def fill(self, sock: socket.socket, *, begun: bool) -> None:
+        """Fills the vector, of which something has come if it has `begun`. Raises StreamBroken."""
         self._whole, self._seen_bytes = False, self._vector.moved_bytes
-        while self._watch.stay(lambda: self._glance(fd)):
-            if self._whole:
-                return
-        self._vector.receive(fd)  # nothing is left of a vector that is full
+        flows, watch = self._flows, self._watch
+        flows.begin(self)
+        try:
+            if not begun and flows.may_stay and not self.look(sock):
+                _sleep(sock)
+                watch.came()
+            while not self._whole and flows.may_stay and watch.stay(lambda: self._glance(sock)):
+                pass
+            self._vector.receive(sock.fileno())  # nothing is left of a vector that is full
+        finally:
+            flows.end(self)
 
-    def look(self, fd: int) -> bool:
-        """Whether the first bytes have come, if a look for them was likely to pay."""
-        self._whole, self._seen_bytes = False, self._vector.moved_bytes
-        return self._watch.look(lambda: self._glance(fd))
+    def look(self, sock: socket.socket) -> bool:
+        """Takes what comes first; False when a look for it was not likely to pay, or did not."""
+        if not self._watch.look(lambda: self._glance(sock)):
+            return False
+        self._watch.came()
+        return True
 
-    def _glance(self, fd: int) -> bool:
+    def _glance(self, sock: socket.socket) -> bool:
         """Takes a piece. False as well when that took so long that the CPU or the GIL must have
         been another's: then one long call without the GIL is better than many."""
         vector, start_s = self._vector, time.perf_counter()
-        self._whole = vector.try_receive(fd, once=True)
+        self._whole = vector.try_receive(sock.fileno(), once=True)
         if self._whole:
             return True
-        came = vector.moved_bytes > self._seen_bytes
+        if vector.moved_bytes == self._seen_bytes:
+            return False
         self._seen_bytes = vector.moved_bytes
-        return came and time.perf_counter() - start_s <= HELD_UP_S
+        return time.perf_counter() - start_s <= HELD_UP_S
+
+
+def _sleep(sock: socket.socket) -> None:
+    """Sleeps until there is something, or the end, to be read. Raises StreamBroken."""
+    try:
+        sock.recv(1, socket.MSG_PEEK)
+    except OSError as error:
+        raise StreamBroken(error.errno, error.strerror) from error

@@ -18,13 +18,13 @@ from moonpool.messages.errors import MoonpoolError
 from moonpool.transfer import vectored
 from moonpool.transfer.checksums import SEAL_BYTES, seal, seal_of
 from moonpool.transfer.errors import GrantRefused
-from moonpool.transfer.lookout import Lookout, Watch
+from moonpool.transfer.lookout import Watch
 from moonpool.transfer.regions import RegionTable
 from moonpool.transfer.slices import Column, plain
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls, TlsVector
 from moonpool.transfer.transports.fences import Fences
-from moonpool.transfer.transports.tcp_awake import Intake, is_near
+from moonpool.transfer.transports.tcp_awake import Intake, Lookouts, is_near
 from moonpool.transfer.transports.tcp_seals import Seals
 from moonpool.transfer.vectored import StreamBroken, Vector, receive_into
 from moonpool.transfer.wire import (
@@ -57,10 +57,10 @@ LINGER_S = 1.0  # for a refused peer to read why
 class _Scratch:
     """Of one stream: its name, and buffers reused for every frame."""
 
-    def __init__(self, vector: Vector, lookout: Lookout, near: bool) -> None:
+    def __init__(self, vector: Vector, lookouts: Lookouts, near: bool) -> None:
         self.name = b""
         self.handed = False  # the stream is a line now, and the loop's
-        self.watch = Watch(lookout)
+        self.watch = Watch(lookouts.small)
         self.saw = False  # the frame of now was looked for, and seen
         self.head = memoryview(bytearray(FRAME_BYTES))
         self.ranges = np.zeros((RANGES_MAX, 2), np.int64)  # offset, length
@@ -70,7 +70,7 @@ class _Scratch:
         self.reply_address = int(self.reply.ctypes.data)
         self.vector = vector
         self.intake = Intake(vector, self.watch)
-        self.near = near
+        self.bulk = Intake(vector, Watch(lookouts.bulk), lookouts.flows) if near else None
         self.seals = Seals()
 
     def head_is_whole(self, frame: Frame) -> bool:
@@ -90,11 +90,11 @@ class TcpServer:
         sock: socket.socket,
         tls: Tls | None = None,
         fences: Fences | None = None,
-        lookout: Lookout | None = None,
+        lookouts: Lookouts | None = None,
     ) -> None:
         """`fences`: of all servers of one owner, since a stream given up on one is told of on
-        another. `lookout`: of the engine; None: nothing is looked for."""
-        self._lookout = lookout or Lookout(False)
+        another. `lookouts`: of the engine; None: nothing is looked for."""
+        self._lookouts = lookouts or Lookouts(False)
         self._fences = Fences() if fences is None else fences
         self._name = name
         self._table = table
@@ -161,7 +161,7 @@ class TcpServer:
     def _serve_frames(self, sock: socket.socket) -> bool:
         """Until it ends; True when it was handed over."""
         vector = TlsVector(sock) if isinstance(sock, ssl.SSLSocket) else Vector()
-        scratch = _Scratch(vector, self._lookout, is_near(sock))
+        scratch = _Scratch(vector, self._lookouts, is_near(sock))
         try:
             while self._one_frame(sock, scratch):
                 pass
@@ -351,8 +351,10 @@ def _head(sock: socket.socket, scratch: _Scratch) -> int:
 def _take_in(sock: socket.socket, scratch: _Scratch, payload: int) -> None:
     """Fills the vector. Who was awake for the head is so for what follows at once. Raises
     StreamBroken."""
-    if scratch.saw or (scratch.near and payload >= STAY_BYTES):
-        scratch.intake.fill(sock.fileno())
+    if scratch.saw and payload <= LOOK_PAYLOAD_MAX:
+        scratch.intake.fill(sock, begun=True)
+    elif scratch.bulk is not None and payload >= STAY_BYTES:
+        scratch.bulk.fill(sock, begun=True)
     else:
         scratch.vector.receive(sock.fileno())
 

@@ -10,12 +10,12 @@ from moonpool.messages.errors import MoonpoolError
 from moonpool.transfer.errors import PeerLost
 from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.lanes import Lanes
-from moonpool.transfer.lookout import Lookout
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls
 from moonpool.transfer.transports.base import Reporter
 from moonpool.transfer.transports.fences import LeftBehind
 from moonpool.transfer.transports.nics import Source
+from moonpool.transfer.transports.tcp_awake import Lookouts
 from moonpool.transfer.transports.tcp_express import ExpressStream, fits
 from moonpool.transfer.transports.tcp_keeper import Keeper
 from moonpool.transfer.transports.tcp_stream import ConnectFailed, Stream
@@ -47,10 +47,10 @@ class TcpPath:
         source: Source | None = None,
         keeper: Keeper | None = None,
         left: LeftBehind | None = None,
-        lookout: Lookout | None = None,
+        lookouts: Lookouts | None = None,
     ) -> None:
         self._left = LeftBehind() if left is None else left
-        self._lookout = lookout
+        self._lookouts = lookouts or Lookouts(False)
         self._peer = peer
         self._epoch = epoch
         self._host = host
@@ -106,7 +106,8 @@ class TcpPath:
             self._tls,
             self._source,
             self._left,
-            self._lookout,
+            self._lookouts.bulk,
+            self._lookouts.flows,
         )
         name = f"moonpool-tcp-{self._peer}-{len(self._streams)}"
         thread = threading.Thread(target=self._run, args=(stream,), name=name, daemon=True)
@@ -145,7 +146,7 @@ class TcpPath:
             self._express_gone,
             self._source,
             self._left,
-            self._lookout,
+            self._lookouts.small,
         )
         self._connecting = express
         loop = asyncio.get_running_loop()

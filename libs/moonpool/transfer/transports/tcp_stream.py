@@ -25,7 +25,7 @@ from moonpool.transfer.slices import plain, shifted
 from moonpool.transfer.tls import Tls, TlsVector, handshake_error
 from moonpool.transfer.transports.fences import LeftBehind, fencing, naming, new_name
 from moonpool.transfer.transports.nics import Source
-from moonpool.transfer.transports.tcp_awake import Intake, is_near
+from moonpool.transfer.transports.tcp_awake import Flows, Intake, is_near
 from moonpool.transfer.transports.tcp_seals import Seals
 from moonpool.transfer.vectored import StreamBroken, Vector
 from moonpool.transfer.wire import (
@@ -74,9 +74,10 @@ class Stream:
         source: Source | None = None,
         left: LeftBehind | None = None,
         lookout: Lookout | None = None,
+        flows: Flows | None = None,
     ) -> None:
-        """`left`: shared by all streams to this owner. `lookout`: of the engine; None: nothing is
-        looked for."""
+        """`left`: shared by all streams to this owner. `lookout`: None: nothing is looked for.
+        `flows`: that what is read here counts among."""
         self._name = new_name()
         self._left = LeftBehind() if left is None else left
         self._told: set[bytes] = set()  # names of `left` that went out here
@@ -96,7 +97,7 @@ class Stream:
         self._answered = 0
         self._vector: Vector = Vector()
         self._watch = Watch(lookout or Lookout(False))
-        self._intake = Intake(self._vector, self._watch)
+        self._intake = Intake(self._vector, self._watch, flows)
         self._near = False
         front = np.zeros(FRAME_BYTES, np.uint8)
         self._front_bytes = front.data
@@ -252,17 +253,13 @@ class Stream:
 
     def _take_in(self, job: Job, sock: socket.socket) -> None:
         """Fills the vector. Raises StreamBroken."""
-        fd = sock.fileno()
-        if not self._near:
-            self._vector.receive(fd)
+        if self._near and job.op is Op.READ:
+            self._intake.fill(sock, begun=False)
             return
-        if not self._intake.look(fd):
-            if job.op is Op.WRITE:
-                self._vector.receive(fd)
-            else:
-                _wait_for_more(sock)
-        self._watch.came()
-        self._intake.fill(fd)
+        seen = self._near and self._intake.look(sock)
+        self._vector.receive(sock.fileno())
+        if not seen:
+            self._watch.came()
 
     def _cut_short(self, job: Job) -> None:
         """Its answer ended early: perhaps it was a refusal, which no bytes follow."""
@@ -363,14 +360,6 @@ class Stream:
     def _break(self) -> None:
         if self._sock is not None:
             vectored.shut(self._sock)
-
-
-def _wait_for_more(sock: socket.socket) -> None:
-    """Sleeps until there is something, or the end, to be read. Raises StreamBroken."""
-    try:
-        sock.recv(1, socket.MSG_PEEK)
-    except OSError as error:
-        raise StreamBroken(error.errno, error.strerror) from error
 
 
 def _add_memory(vector: Vector, job: Job) -> None:
