@@ -19,6 +19,11 @@ IOV_MAX = 1024
 FEW = 8  # ranges that are counted faster one by one than in a column
 SAME_HOST_BUFFER_BYTES = 256 << 10
 BURST_BYTES = 1 << 20
+# As plain numbers: flags of the enum take a microsecond to join.
+_NOW = int(socket.MSG_DONTWAIT)
+_SEND = int(socket.MSG_NOSIGNAL)
+_SEND_NOW = _SEND | _NOW
+_RECEIVE = int(socket.MSG_WAITALL)
 _RANGE = struct.Struct("@QQ")
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -113,20 +118,20 @@ class Vector:
 
     def send(self, fd: int) -> None:
         """Sends every byte; the table is used up. Raises StreamBroken."""
-        self._move(_libc.sendmsg, fd, socket.MSG_NOSIGNAL)
+        self._move(_libc.sendmsg, fd, _SEND)
 
     def receive(self, fd: int) -> None:
         """Fills every byte; the table is used up. Raises StreamBroken."""
-        self._move(_libc.recvmsg, fd, socket.MSG_WAITALL)
+        self._move(_libc.recvmsg, fd, _RECEIVE)
 
     def try_send(self, fd: int) -> bool:
         """Sends what goes out without waiting; True when that was the rest. Raises StreamBroken."""
-        return self._move(_libc.sendmsg, fd, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+        return self._move(_libc.sendmsg, fd, _SEND_NOW)
 
     def try_receive(self, fd: int, *, once: bool = False) -> bool:
         """Takes what has arrived, `once`: by one call of the kernel's; True when that was the rest.
         Raises StreamBroken."""
-        return self._move(_libc.recvmsg, fd, socket.MSG_DONTWAIT, once)
+        return self._move(_libc.recvmsg, fd, _NOW, once)
 
     def _move(self, call: Any, fd: int, flags: int, once: bool = False) -> bool:
         header = self._header
@@ -138,7 +143,7 @@ class Vector:
                 code = ctypes.get_errno() if moved < 0 else errno.ECONNRESET
                 if code == errno.EINTR:
                     continue
-                if code == errno.EAGAIN and flags & socket.MSG_DONTWAIT:
+                if code == errno.EAGAIN and flags & _NOW:
                     return False
                 raise StreamBroken(code, os.strerror(code))
             self.moved_bytes += moved

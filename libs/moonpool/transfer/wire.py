@@ -56,6 +56,7 @@ class Status(IntEnum):
     CORRUPT = 9
 
 
+_STATUSES = {status.value: status for status in Status}
 REASONS = {
     Status.UNKNOWN: "unknown",
     Status.EXPIRED: "expired",
@@ -171,7 +172,7 @@ def unpack_reply(data: bytes | bytearray | memoryview) -> tuple[Status, int, int
     magic, version, status, _, request, payload = _REPLY.unpack(data)
     if magic != MAGIC or version != VERSION:
         raise BadFrame("not our magic or version")
-    try:
-        return Status(status), request, payload
-    except ValueError as error:
-        raise BadFrame(str(error)) from error
+    known = _STATUSES.get(status)
+    if known is None:
+        raise BadFrame(f"status {status}")
+    return known, request, payload

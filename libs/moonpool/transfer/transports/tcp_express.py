@@ -26,6 +26,7 @@ PAYLOAD_MAX = 1 << 20  # above, a thread that blocks is faster
 WRITE_FAR_MAX = 256 << 10  # the same for what must wait until a network has taken it
 JOBS_MAX = 16  # in flight
 BYTES_MAX = 4 << 20  # in flight
+_PEEK_NOW = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
 PAUSE_S = 40e-6  # without a byte in the middle of an answer, before the loop does something else
 HURRY_S = 300e-6  # for one answer, however well its bytes keep coming
 
@@ -186,7 +187,7 @@ class ExpressStream(Stream):
         there is more than nothing."""
         assert self._sock is not None
         try:
-            self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            self._sock.recv(1, _PEEK_NOW)
         except BlockingIOError:
             return
         except OSError as error:
