@@ -82,11 +82,13 @@ class Reporter:
         metrics.gauge(names.TIER_BYTES, tier.name).set(tier.bytes_total)
         metrics.gauge(names.TIER_BYTES_USED, tier.name).follow(lambda: tier.bytes_used)
         metrics.gauge(names.TIER_BLOCKS, tier.name).follow(lambda: residents.live)
+        metrics.gauge(names.TIER_FRAGMENTATION, tier.name).follow(partial(_fragmentation, tier))
         for shelf in self._core.ladder.shelves:
             name, lower = shelf.name, shelf.tier
             metrics.gauge(names.TIER_BYTES, name).set(lower.bytes_total)
             metrics.gauge(names.TIER_BYTES_USED, name).follow(partial(_bytes_used, lower))
             metrics.gauge(names.TIER_BLOCKS, name).follow(partial(_blocks, shelf))
+            metrics.gauge(names.TIER_FRAGMENTATION, name).follow(partial(_fragmentation, lower))
             metrics.gauge(names.TIER_USABLE, name).follow(partial(_is_usable, shelf))
         metrics.gauge(names.LEASES).follow(lambda: self._core.leases_open)
         for kind in ("hard", "soft"):
@@ -133,6 +135,10 @@ class Reporter:
 
 def _bytes_used(tier: Ledger) -> float:
     return tier.bytes_used
+
+
+def _fragmentation(tier: Ledger) -> float:
+    return tier.fragmentation
 
 
 def _blocks(shelf: Shelf) -> float:

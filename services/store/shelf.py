@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from moonpool.kv import KEY_BYTES, BlockKey, unpack_keys
 from moonpool.kv.named import MARK
@@ -337,10 +338,7 @@ class Shelf:
         self.end_move(record)
 
     def stats(self) -> TierStats:
-        said = self.tier.stats(self.live, self.evictions)
-        return TierStats(
-            said.tier, said.blocks, said.bytes_used, said.bytes_total, said.evictions, self.health
-        )
+        return replace(self.tier.stats(self.live, self.evictions), health=self.health)
 
     def check(self) -> None:
         """Asserts that records, places and order agree."""

@@ -219,6 +219,7 @@ class TierStats(msgspec.Struct, frozen=True):
     bytes_total: int
     evictions: int = 0
     health: str = "ok"  # or what is wrong
+    fragmentation: float = 0.0  # share of the free bytes that one object could not get
 
 
 class TenantStats(msgspec.Struct, frozen=True):

@@ -123,6 +123,11 @@ TIER_BLOCKS = GaugeSpec("moonpool_tier_blocks", "Blocks held.", ("tier",))
 TIER_USABLE = GaugeSpec(
     "moonpool_tier_usable", "1 while what lies in a lower tier can be read.", ("tier",)
 )
+TIER_FRAGMENTATION = GaugeSpec(
+    "moonpool_tier_fragmentation_ratio",
+    "Share of a tier's free bytes that one object could not get, 0 to 1.",
+    ("tier",),
+)
 TIER_MOVES = CounterSpec(
     "moonpool_tier_moves_total",
     "Blocks moved between tiers, by direction (promotions, demotions) and outcome.",

@@ -92,12 +92,14 @@ def as_json(stats: "dict[str, StatsReply]") -> str:
 
 def as_table(stats: "dict[str, StatsReply]") -> str:
     """A line per node and tier."""
-    lines = [f"{'NODE':12} {'TIER':5} {'BLOCKS':>8} {'USED MiB':>10} {'OF MiB':>10} HEALTH"]
+    lines = [
+        f"{'NODE':12} {'TIER':5} {'BLOCKS':>8} {'USED MiB':>10} {'OF MiB':>10} {'FRAG %':>6} HEALTH"
+    ]
     for node, reply in sorted(stats.items()):
         for tier in reply.tiers:
             used, total = tier.bytes_used / (1 << 20), tier.bytes_total / (1 << 20)
             lines.append(
                 f"{node:12} {tier.tier:5} {tier.blocks:>8} {used:>10.1f} {total:>10.1f} "
-                f"{tier.health}"
+                f"{100 * tier.fragmentation:>6.1f} {tier.health}"
             )
     return "\n".join(lines)

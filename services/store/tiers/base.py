@@ -26,6 +26,11 @@ class Ledger(Protocol):
     def bytes_used(self) -> int:
         """Rounded as the tier rounds. 0 <= bytes_used <= bytes_total."""
 
+    @property
+    def fragmentation(self) -> float:
+        """Share of the free bytes that one object could not get, 0.0 to 1.0; 0.0 of a tier that has
+        no places, or none free."""
+
     def footprint(self, size_bytes: int) -> int:
         """What an object of `size_bytes` takes from `bytes_total`."""
 

@@ -22,7 +22,6 @@ class DramTier:
 
     @property
     def fragmentation(self) -> float:
-        """Share of the free bytes that one object could not get."""
         return self._allocator.stats().fragmentation
 
     def footprint(self, size_bytes: int) -> int:
@@ -41,6 +40,7 @@ class DramTier:
             bytes_used=self.bytes_used,
             bytes_total=self.bytes_total,
             evictions=evictions,
+            fragmentation=self.fragmentation,
         )
 
     def check(self) -> None:

@@ -25,6 +25,11 @@ class NvmeTier:
         self._holes = Holes()
         self._holes.give(0, self.bytes_total)
 
+    @property
+    def fragmentation(self) -> float:
+        free_bytes = self.bytes_total - self.bytes_used
+        return 1.0 - self._holes.max_bytes / free_bytes if free_bytes else 0.0
+
     def footprint(self, size_bytes: int) -> int:
         return round_up(size_bytes)
 
@@ -63,7 +68,14 @@ class NvmeTier:
         self.bytes_used -= rounded
 
     def stats(self, blocks: int, evictions: int) -> TierStats:
-        return TierStats(self.name, blocks, self.bytes_used, self.bytes_total, evictions)
+        return TierStats(
+            self.name,
+            blocks,
+            self.bytes_used,
+            self.bytes_total,
+            evictions,
+            fragmentation=self.fragmentation,
+        )
 
     def check(self) -> None:
         self._holes.check()

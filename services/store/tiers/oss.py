@@ -20,6 +20,10 @@ class OssTier:
         self.bytes_used = 0  # above bytes_total only when more was found in the bucket
         self._last_place = 0
 
+    @property
+    def fragmentation(self) -> float:
+        return 0.0
+
     def footprint(self, size_bytes: int) -> int:
         return size_bytes
 

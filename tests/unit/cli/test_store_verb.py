@@ -42,8 +42,10 @@ def test_a_value_goes_in_and_comes_out(
 
 
 def test_the_table_shows_what_is_wrong_with_a_tier() -> None:
-    tiers = [TierStats("dram", 3, 4096, 1 << 20), TierStats("oss", 0, 0, 1 << 30, 0, "no bucket")]
+    full = TierStats("dram", 3, 4096, 1 << 20, fragmentation=0.375)
+    tiers = [full, TierStats("oss", 0, 0, 1 << 30, 0, "no bucket")]
     lines = as_table({"store-1": StatsReply(tiers)}).splitlines()
     assert len(lines) == 3
-    assert lines[1].endswith("ok")
+    assert lines[0].split()[-3:] == ["FRAG", "%", "HEALTH"]
+    assert lines[1].split()[-2:] == ["37.5", "ok"]
     assert lines[2].endswith("no bucket")

@@ -53,6 +53,21 @@ def test_more_cannot_be_given_back_than_was_taken(tier: Tier | LowerTier) -> Non
         release(tier, 123, 4096)
 
 
+@pytest.mark.parametrize("make", [DramTier, NvmeTier])
+def test_free_bytes_that_one_object_cannot_get_are_told(make: type[DramTier | NvmeTier]) -> None:
+    tier = make(4 * 4096)
+    assert tier.stats(0, 0).fragmentation == 0.0
+    places = [tier.reserve(4096) for _ in range(4)]
+    assert tier.stats(4, 0).fragmentation == 0.0  # nothing is free
+    for place in (places[0], places[2]):
+        assert place is not None
+        release(tier, place, 4096)
+    assert tier.fragmentation == tier.stats(2, 0).fragmentation == 0.5  # two holes of one page
+    assert places[1] is not None
+    release(tier, places[1], 4096)
+    assert tier.stats(1, 0).fragmentation == 0.0
+
+
 def test_places_of_an_earlier_life_are_taken_again() -> None:
     tier = NvmeTier(1 << 20)
     assert restored(tier, (8192, 5000), (65536, 4096)) == [8192, 65536]
