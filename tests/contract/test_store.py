@@ -11,6 +11,7 @@ import pytest
 
 from moonpool.bus import MemoryBroker
 from moonpool.client import (
+    BadRange,
     BlockStore,
     CorruptValue,
     LeaseLost,
@@ -187,6 +188,26 @@ async def test_blocks_travel_layer_by_layer(world: World) -> None:
         assert await get.finish()
     assert theirs.view[: 2 * BLOCK_BYTES] == mine.view[: 2 * BLOCK_BYTES]
     assert bytes(theirs.view[2 * BLOCK_BYTES :]) == bytes(BLOCK_BYTES)
+
+
+async def test_objects_and_layers_that_are_not_there_are_refused_in_words(world: World) -> None:
+    keys, mine = make_keys(2), world.allocate(2 * BLOCK_BYTES)
+    items = [PutItem(key, BLOCK_BYTES, LAYER_BYTES) for key in keys]
+    async with await world.blocks.open_put(world.node, TENANT, items) as put:
+        for first, last, index in [(0, 1, 7), (0, 1, -1), (0, LAYERS + 1, 0), (-1, 1, 0)]:
+            with pytest.raises(BadRange):
+                await put.write_chunks(first, last, {index: (mine, 0)})
+        await put.write_chunks(0, LAYERS, {0: (mine, 0)})
+        sums = chunk_checksums(mine.view[:BLOCK_BYTES], LAYER_BYTES)
+        assert await put.finish({0: sums}) == ["committed", "abandoned"]
+    async with await world.blocks.open_get(world.node, TENANT, keys) as get:
+        assert get.hits == [0]
+        wrong = [(0, 1, 7), (0, 1, 1), (0, LAYERS + 1, 0), (-1, 1, 0), (LAYERS, 0, 0)]
+        for first, last, index in wrong:
+            with pytest.raises(BadRange):
+                await get.read_chunks(first, last, {index: (mine, 0)})
+        assert await get.read_chunks(0, LAYERS, {0: (mine, 0)}) == {}
+    assert await world.blocks.remove(world.node, TENANT, keys) == ["removed", "miss"]
 
 
 async def test_whole_blocks_are_put_in_one_call_and_once(world: World) -> None:

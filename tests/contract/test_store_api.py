@@ -3,11 +3,13 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
-from moonpool.client import BadName, BadRange, Store, ValueTooLarge
+from moonpool.client import BadName, BadRange, Store, TargetTooSmall, ValueTooLarge
 from moonpool.messages import CallerError
+from moonpool.transfer import RegionClosed
 from tests.support.store_worlds import (
     DRAM_BYTES,
     STRIPE_BYTES,
@@ -84,6 +86,67 @@ async def test_batches_answer_per_name(store: Store) -> None:
     assert removed == {"b1": True, "unknown": False, "b7": True}
 
 
+async def test_every_batch_is_as_good_as_its_single_calls(store: Store) -> None:
+    values = {f"u{n}": make_value(size, n) for n, size in enumerate(SIZES)}
+    await store.put("u1", b"older")
+    assert await store.upsert_many(values) == dict.fromkeys(values, True)
+    ranges = {"u1": (0, 1), "u3": (10, 50), "u7": (STRIPE_BYTES - 5, 10), "unknown": (0, 1)}
+    got = await store.get_range_many(ranges | {"u2": (5001, 1)})
+    assert list(got) == [*ranges, "u2"]
+    for name, (start, length) in ranges.items():
+        expected = values[name][start : start + length] if name in values else None
+        assert got[name].unwrap() == expected
+    assert isinstance(got["u2"].error, BadRange)
+    names = ["u1", "u7", "unknown"]
+    assert await store.pin_many(names, "hard") == {"u1": True, "u7": True, "unknown": False}
+    assert await store.remove_many(names) == dict.fromkeys(names, False)
+    assert await store.unpin_many(names) == {"u1": True, "u7": True, "unknown": False}
+    assert await store.remove_many(names) == {"u1": True, "u7": True, "unknown": False}
+    secured = await store.secure_many(["u2", "unknown"])
+    assert secured == {"u2": await store.secure("u2"), "unknown": False}
+
+
+async def test_values_come_from_and_go_to_registered_memory_and_are_seen_in_place(
+    store: Store,
+) -> None:
+    mine = bytearray(5 * STRIPE_BYTES)
+    region = store.register(mine)
+    for size in (0, 1, 20_000, 3 * STRIPE_BYTES):
+        name, value = f"of {size}", make_value(size)
+        region.view[7 : 7 + size] = value
+        assert await store.put_from(name, region, 7, size)
+        assert not await store.put_from(name, region, 7, size)
+        assert await store.put_from(name, region, 7, size, replace=True)
+        region.view[:] = bytes(len(mine))
+        assert await store.get_into(name, region, 9) == size
+        assert mine[9 : 9 + size] == value
+        async with store.view(name) as seen:
+            assert seen is not None
+            assert bytes(seen) == value
+    async with store.view("nowhere") as seen:
+        assert seen is None
+    got = await store.get_into_many(
+        {"of 1": (region, 0, 1), "of 20000": (region, 1, 19_999), "nowhere": (region, 1, 1)}
+    )
+    assert isinstance(got.pop("of 20000"), TargetTooSmall)
+    assert got == {"of 1": 1, "nowhere": None}
+    other = store.allocate(20_000)
+    assert await store.get_into("of 20000", other) == 20_000
+    assert bytes(other.view) == make_value(20_000)
+    wrong: list[Any] = [(-1, 1), (0, -1), (len(mine), 1), (1.5, 1)]
+    for place in wrong:
+        with pytest.raises(BadRange):
+            await store.put_from("x", region, *place)
+        with pytest.raises(BadRange):
+            await store.get_into("of 1", region, *place)
+    for each in (region, other):
+        await each.unregister()
+        with pytest.raises(RegionClosed):
+            await store.get_into("of 1", each)
+        with pytest.raises(RegionClosed):
+            await store.put_from("x", each, 0, 1)
+
+
 async def test_a_range_is_the_same_as_of_the_value_itself(store: Store) -> None:
     choose = random.Random(7)
     for size_bytes in SIZES:
@@ -98,9 +161,12 @@ async def test_a_range_is_the_same_as_of_the_value_itself(store: Store) -> None:
         with pytest.raises(BadRange):
             await store.get_range(f"r{size_bytes}", size_bytes + 1, 1)
     assert await store.get_range("nowhere", 0, 10) is None
-    for start, length in [(-1, 5), (0, -1)]:
+    wrong: list[Any] = [(-1, 5), (0, -1), (1.5, 1), (0, "1"), (None, 1)]
+    for given in wrong:
         with pytest.raises(BadRange):
-            await store.get_range("r1", start, length)
+            await store.get_range("r1", *given)
+        with pytest.raises(BadRange):
+            await store.get_range_many({"r1": given})
 
 
 async def test_names_are_listed_counted_and_removed_by_prefix(store: Store) -> None:
@@ -151,6 +217,9 @@ async def test_nonsense_is_refused_and_typed(store: Store) -> None:
     assert [each.name async for each in store.list_names()] == ["x" * 512]
     with pytest.raises(CallerError):
         await store.put("name", b"value", replicas=0)
+    for value in ["text", 7, None, memoryview(bytes(10))[::2]]:
+        with pytest.raises(CallerError, match="'name': a value"):
+            await store.put("name", value)  # type: ignore[arg-type]
     with pytest.raises(ValueTooLarge):
         await store.put("name", bytes(4 * DRAM_BYTES))
     assert await store.get("name") is None

@@ -220,7 +220,7 @@ async def test_values_go_to_and_come_from_registered_memory() -> None:
                 with pytest.raises(TargetTooSmall):
                     await store.get_into(f"of {size}", region, 0, size - 1)
         assert await store.get_into("nowhere", region) is None
-        with pytest.raises(ValueError, match="outside"):
+        with pytest.raises(BadRange, match="outside"):
             await store.get_into("of 1", region, 0, len(mine) + 1)
         got = await store.get_into_many({"of 1": (region, 0, 1), "nowhere": (region, 1, 1)})
         assert got == {"of 1": 1, "nowhere": None}

@@ -4,11 +4,12 @@ Both pass one contract suite. A store is a cache: what is not pinned may be gone
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from moonpool.bus import NoResponder
-from moonpool.client.errors import BadName, BadRange
+from moonpool.client.errors import BadName
 from moonpool.kv.named import NAME_MAX_BYTES
 from moonpool.messages import MoonpoolError
 from moonpool.messages.store import ListedName
@@ -76,6 +77,23 @@ class Store(Protocol):
     async def upsert(self, name: str, value: Value, *, replicas: int = 1) -> None:
         """`put` that replaces."""
 
+    async def upsert_many(
+        self, values: Mapping[str, Value], *, replicas: int = 1
+    ) -> dict[str, bool | MoonpoolError]: ...
+
+    async def put_from(
+        self,
+        name: str,
+        region: Region,
+        offset: int,
+        size_bytes: int,
+        *,
+        replace: bool = False,
+        replicas: int = 1,
+    ) -> bool:
+        """`put` of bytes in registered memory, with no copy on this side. Raises BadRange and
+        RegionClosed besides."""
+
     async def get(self, name: str) -> bytes | None:
         """The value, verified; None when it is nowhere. Raises CorruptValue (the node is told and
         drops it), LeaseLost, StillLoading."""
@@ -86,6 +104,32 @@ class Store(Protocol):
     async def get_range(self, name: str, start: int, length: int) -> bytes | None:
         """`value[start : start + length]`, its chunks verified: shorter at the value's end. Raises
         BadRange when `start` is beyond it, and what `get` raises."""
+
+    async def get_range_many(self, ranges: Mapping[str, tuple[int, int]]) -> dict[str, GetResult]:
+        """Per name a (start, length) of its own."""
+
+    async def get_into(
+        self, name: str, region: Region, offset: int = 0, room_bytes: int | None = None
+    ) -> int | None:
+        """Reads a value into registered memory with no copy between; its length, or None when it is
+        nowhere. Raises TargetTooSmall, BadRange, RegionClosed, and what `get` raises: what then
+        stands there is void."""
+
+    async def get_into_many(
+        self, targets: Mapping[str, tuple[Region, int, int]]
+    ) -> dict[str, int | MoonpoolError | None]:
+        """Per name (region, offset, bytes of room); what `get_into` would return or raise."""
+
+    def view(self, name: str) -> AbstractAsyncContextManager[memoryview | None]:
+        """The value where it lies, verified, read-only and with no copy, on a node of our own host;
+        elsewhere a copy. For a look of seconds, inside the block: LeaseLost at its end when it
+        lasted too long for what was seen to count. Raises what `get` raises."""
+
+    def register(self, buffer: object) -> Region:
+        """A caller's writable memory, for `get_into` and `put_from`; `unregister` it afterwards."""
+
+    def allocate(self, size_bytes: int) -> Region:
+        """New registered memory."""
 
     async def exists(self, name: str) -> bool:
         """Whether it can be read now; not counted as a use."""
@@ -116,9 +160,13 @@ class Store(Protocol):
     async def unpin(self, name: str) -> bool:
         """Whether it is there."""
 
+    async def unpin_many(self, names: Iterable[str]) -> dict[str, bool]: ...
+
     async def secure(self, name: str) -> bool:
         """As an fsync: True when a crash of its nodes loses the value no more (it lies on a disk or
         in the bucket). False when no tier takes it in time, or it is nowhere."""
+
+    async def secure_many(self, names: Iterable[str]) -> dict[str, bool]: ...
 
     def list_names(self, prefix: str = "") -> AsyncIterator[ListedName]:
         """Own names in order, each once."""
@@ -146,9 +194,3 @@ def check_name(name: str) -> str:
 def check_names(names: Iterable[str]) -> list[str]:
     """Each once, in order. Raises BadName."""
     return [check_name(name) for name in dict.fromkeys(names)]
-
-
-def check_range(start: int, length: int) -> None:
-    """Raises BadRange on what is no range of any value."""
-    if start < 0 or length < 0:
-        raise BadRange(f"[{start}, +{length}) is no range")

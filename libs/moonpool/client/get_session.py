@@ -9,7 +9,7 @@ from typing import Self
 
 from moonpool.bus import NoResponder, RequestTimeout
 from moonpool.client.base import Place
-from moonpool.client.errors import LeaseLost, SessionOver
+from moonpool.client.errors import BadRange, LeaseLost, SessionOver
 from moonpool.client.node_calls import NodeCalls
 from moonpool.client.spans import Span, bad_chunks_of
 from moonpool.client.watch import answer_of
@@ -119,9 +119,10 @@ class GetSession:
     ) -> dict[int, list[int]]:
         """Reads chunks (layers) `[first, last)` of the objects with these indices, and verifies
         them. Returns the bad chunks by index: empty when all is well. Raises SessionOver,
-        LeaseLost, NoResponder, RequestTimeout and the transfer library's errors; afterwards the
-        local memory is no longer written."""
+        LeaseLost, BadRange (no hit, or no such chunk), NoResponder, RequestTimeout and the transfer
+        library's errors; afterwards the local memory is no longer written."""
         left_s = self._time_left()
+        self._require_chunks(first, last, targets)
         assert self._remote is not None
         requests = []
         for index, (region, offset) in targets.items():
@@ -183,6 +184,16 @@ class GetSession:
             for batch in under_way:
                 batch.cancel()
             raise
+
+    def _require_chunks(self, first: int, last: int, indices: Iterable[int]) -> None:
+        """Raises BadRange."""
+        for index in indices:
+            slot = self.slots[index] if 0 <= index < len(self.slots) else None
+            if slot is None or slot.status != "hit":
+                raise BadRange(f"object {index} is no hit of this get on {self.node}")
+            chunks = slot.size_bytes // slot.chunk_bytes
+            if not 0 <= first <= last <= chunks:
+                raise BadRange(f"chunks [{first}, {last}) of object {index}, which has {chunks}")
 
     def _time_left(self) -> float:
         """Seconds that the lease has. Raises SessionOver, LeaseLost."""

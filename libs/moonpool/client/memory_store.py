@@ -3,6 +3,7 @@
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from moonpool.client.base import (
@@ -13,11 +14,13 @@ from moonpool.client.base import (
     Value,
     check_name,
     check_names,
-    check_range,
 )
-from moonpool.client.errors import BadRange, NoSpace, ValueTooLarge
+from moonpool.client.errors import BadRange, NoSpace, TargetTooSmall, ValueTooLarge
+from moonpool.client.places import check_place, check_range, part_of, view_of
+from moonpool.client.plain_region import PlainRegion
 from moonpool.messages import CallerError, MoonpoolError
 from moonpool.messages.store import ListedName
+from moonpool.transfer.base import Region
 
 
 @dataclass(slots=True)
@@ -44,7 +47,7 @@ class MemoryStore:
         self, name: str, value: Value, *, replace: bool = False, replicas: int = 1
     ) -> bool:
         check_name(name)
-        view = memoryview(value)
+        view = view_of(name, value)
         if replicas < 1:
             raise CallerError(f"{replicas} replicas")
         if view.nbytes > min(VALUE_MAX_BYTES, self._capacity_bytes):
@@ -77,6 +80,24 @@ class MemoryStore:
     async def upsert(self, name: str, value: Value, *, replicas: int = 1) -> None:
         await self.put(name, value, replace=True, replicas=replicas)
 
+    async def upsert_many(
+        self, values: Mapping[str, Value], *, replicas: int = 1
+    ) -> dict[str, bool | MoonpoolError]:
+        return await self.put_many(values, replace=True, replicas=replicas)
+
+    async def put_from(
+        self,
+        name: str,
+        region: Region,
+        offset: int,
+        size_bytes: int,
+        *,
+        replace: bool = False,
+        replicas: int = 1,
+    ) -> bool:
+        part = part_of(region, offset, size_bytes)
+        return await self.put(name, part, replace=replace, replicas=replicas)
+
     async def get(self, name: str) -> bytes | None:
         kept = self._kept.get(check_name(name))
         if kept is None:
@@ -93,6 +114,56 @@ class MemoryStore:
         if value is not None and start > len(value):
             raise BadRange(f"{name!r} has {len(value)} bytes, none from {start} on")
         return None if value is None else value[start : start + length]
+
+    async def get_range_many(self, ranges: Mapping[str, tuple[int, int]]) -> dict[str, GetResult]:
+        for name, (start, length) in ranges.items():
+            check_name(name)
+            check_range(start, length)
+        out: dict[str, GetResult] = {}
+        for name, (start, length) in ranges.items():
+            try:
+                out[name] = GetResult(await self.get_range(name, start, length))
+            except BadRange as error:
+                out[name] = GetResult(error=error)
+        return out
+
+    async def get_into(
+        self, name: str, region: Region, offset: int = 0, room_bytes: int | None = None
+    ) -> int | None:
+        room_bytes = region.length - offset if room_bytes is None else room_bytes
+        check_place(region, offset, room_bytes)
+        value = await self.get(name)
+        if value is None:
+            return None
+        if len(value) > room_bytes:
+            raise TargetTooSmall(f"{len(value)} bytes of {name!r} into {room_bytes}")
+        region.view[offset : offset + len(value)] = value
+        return len(value)
+
+    async def get_into_many(
+        self, targets: Mapping[str, tuple[Region, int, int]]
+    ) -> dict[str, int | MoonpoolError | None]:
+        for name, place in targets.items():
+            check_name(name)
+            check_place(*place)
+        out: dict[str, int | MoonpoolError | None] = {}
+        for name, place in targets.items():
+            try:
+                out[name] = await self.get_into(name, *place)
+            except TargetTooSmall as error:
+                out[name] = error
+        return out
+
+    @asynccontextmanager
+    async def view(self, name: str) -> AsyncIterator[memoryview | None]:
+        value = await self.get(name)
+        yield None if value is None else memoryview(value)
+
+    def register(self, buffer: object) -> Region:
+        return PlainRegion(buffer)
+
+    def allocate(self, size_bytes: int) -> Region:
+        return PlainRegion(bytearray(size_bytes))
 
     async def exists(self, name: str) -> bool:
         return check_name(name) in self._kept
@@ -139,9 +210,15 @@ class MemoryStore:
     async def unpin(self, name: str) -> bool:
         return await self.pin(name, "none")
 
+    async def unpin_many(self, names: Iterable[str]) -> dict[str, bool]:
+        return await self.pin_many(names, "none")
+
     async def secure(self, name: str) -> bool:
         """It has no nodes that could crash: True for what is there."""
         return await self.exists(name)
+
+    async def secure_many(self, names: Iterable[str]) -> dict[str, bool]:
+        return await self.exist_many(names)
 
     async def list_names(self, prefix: str = "") -> AsyncIterator[ListedName]:
         for name in sorted(name for name in self._kept if name.startswith(prefix)):

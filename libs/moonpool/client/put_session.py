@@ -8,7 +8,7 @@ from typing import Self
 
 from moonpool.bus import NoResponder, RequestTimeout
 from moonpool.client.base import Place
-from moonpool.client.errors import SessionOver
+from moonpool.client.errors import BadRange, SessionOver
 from moonpool.client.node_calls import NodeCalls
 from moonpool.kv import BlockKey
 from moonpool.messages.store import PutEndItem, PutItem, PutSlot
@@ -50,6 +50,7 @@ class PutSession:
         self.slots = slots
         self._calls = calls
         self._transfer = transfer
+        self._sizes = [item.size_bytes for item in items]
         self._chunks = {item.chunk_bytes for item in items}
         self._put = put
         self._remote = remote  # None when no slot is "ok"
@@ -69,9 +70,10 @@ class PutSession:
         priority: Priority = Priority.BACKGROUND,
     ) -> None:
         """Writes chunks (layers) `[first, last)` of the objects with these indices; those that
-        the node did not want are skipped. Returns when the bytes are there. Raises SessionOver and
-        the transfer library's errors; ValueError when items have several chunk sizes. When it
-        returns or raises, in any way, the local memory is no longer read."""
+        the node did not want are skipped. Returns when the bytes are there. Raises SessionOver,
+        BadRange (no such object, or chunk of it) and the transfer library's errors; ValueError when
+        items have several chunk sizes. When it returns or raises, in any way, the local memory is
+        no longer read."""
         if len(self._chunks) != 1:
             raise ValueError("chunks have numbers only where items have one chunk size")
         (chunk_bytes,) = self._chunks
@@ -86,6 +88,8 @@ class PutSession:
         self, pieces: Sequence[Piece], priority: Priority = Priority.BACKGROUND
     ) -> None:
         """As `write_chunks`, for any ranges of the objects."""
+        for piece in pieces:
+            self._require_piece(piece)
         wanted = [p for p in pieces if self.slots[p.index].status == "ok" and p.length]
         if not wanted:
             return
@@ -104,6 +108,15 @@ class PutSession:
             for piece in wanted
         ]
         await self._transfer.submit(requests, priority=priority, deadline_s=left_s)
+
+    def _require_piece(self, piece: Piece) -> None:
+        """Raises BadRange."""
+        if not 0 <= piece.index < len(self._sizes):
+            raise BadRange(f"object {piece.index} of {len(self._sizes)}")
+        size_bytes = self._sizes[piece.index]
+        if piece.start < 0 or piece.length < 0 or piece.start + piece.length > size_bytes:
+            text = f"[{piece.start}, +{piece.length}) of object {piece.index}"
+            raise BadRange(f"{text}, which has {size_bytes} bytes")
 
     async def finish(
         self,

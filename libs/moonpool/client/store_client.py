@@ -24,7 +24,6 @@ from moonpool.client.base import (
     Value,
     check_name,
     check_names,
-    check_range,
 )
 from moonpool.client.blocks import BlockStore
 from moonpool.client.copying import Copier
@@ -36,6 +35,7 @@ from moonpool.client.manifest import STRIPE_BYTES
 from moonpool.client.mesh import Mesh
 from moonpool.client.node_calls import TIMEOUT_S
 from moonpool.client.placement import make_strategy
+from moonpool.client.places import check_place, check_range, part_of
 from moonpool.client.reader import Reader
 from moonpool.client.sources import Sources
 from moonpool.client.staging import Staging
@@ -194,8 +194,7 @@ class StoreClient:
         replace: bool = False,
         replicas: int = 1,
     ) -> bool:
-        """`put` of bytes in registered memory, with no copy on this side."""
-        view = _part_of(region, offset, size_bytes)
+        view = part_of(region, offset, size_bytes)
         item = as_item(self._kit, check_name(name), view, (region, offset))
         (result,) = (await self._writer.put([item], replaces=replace, replicas=replicas)).values()
         if isinstance(result, MoonpoolError):
@@ -215,9 +214,6 @@ class StoreClient:
         return {name: read.result() for name, read in zip(wanted, reads, strict=True)}
 
     def view(self, name: str) -> AbstractAsyncContextManager[memoryview | None]:
-        """The value where it lies, verified, read-only and with no copy, on a node of our own host;
-        elsewhere a copy. For a look of seconds, inside the block: LeaseLost at its end when it
-        lasted too long for what was seen to count. Raises what `get` raises."""
         return viewed(self._kit, self._reader, self._want(name))
 
     async def get_range(self, name: str, start: int, length: int) -> bytes | None:
@@ -227,7 +223,6 @@ class StoreClient:
         return read.result().unwrap()
 
     async def get_range_many(self, ranges: Mapping[str, tuple[int, int]]) -> dict[str, GetResult]:
-        """Per name a (start, length) of its own."""
         wants = []
         for name, (start, length) in ranges.items():
             check_range(start, length)
@@ -238,8 +233,6 @@ class StoreClient:
     async def get_into(
         self, name: str, region: Region, offset: int = 0, room_bytes: int | None = None
     ) -> int | None:
-        """Reads a value into registered memory with no copy between; its length, or None when it is
-        nowhere. Raises TargetTooSmall, and what `get` raises: what then stands there is void."""
         room = {
             name: (region, offset, region.length - offset if room_bytes is None else room_bytes)
         }
@@ -251,21 +244,18 @@ class StoreClient:
     async def get_into_many(
         self, targets: Mapping[str, tuple[Region, int, int]]
     ) -> dict[str, int | MoonpoolError | None]:
-        """Per name (region, offset, bytes of room); what `get_into` would return or raise."""
         wants = []
         for name, (region, offset, room_bytes) in targets.items():
-            _require_part(region, offset, room_bytes)
+            check_place(region, offset, room_bytes)
             key, into = self._kit.key(check_name(name)), (region, offset)
             wants.append(Want(key, name, into=into, room_bytes=room_bytes))
         reads = await self._reader.read(wants)
         return {name: _size_of(read) for name, read in zip(targets, reads, strict=True)}
 
     def register(self, buffer: object) -> Region:
-        """A caller's writable memory, for `get_into` and `put_from`; `unregister` it afterwards."""
         return self._kit.transfer.register_memory(buffer)
 
     def allocate(self, size_bytes: int) -> Region:
-        """New registered memory."""
         return self._kit.transfer.allocate(size_bytes)
 
     # --- asking and removing ---
@@ -368,18 +358,6 @@ class StoreClient:
 
     def _want(self, name: str) -> Want:
         return Want(self._kit.key(check_name(name)), name)
-
-
-def _part_of(region: Region, offset: int, size_bytes: int) -> memoryview:
-    """Raises as `_require_part`."""
-    _require_part(region, offset, size_bytes)
-    return region.view[offset : offset + size_bytes]
-
-
-def _require_part(region: Region, offset: int, size_bytes: int) -> None:
-    """ValueError when it is not within the region."""
-    if offset < 0 or size_bytes < 0 or offset + size_bytes > region.length:
-        raise ValueError(f"[{offset}, +{size_bytes}) is outside a region of {region.length} bytes")
 
 
 def _size_of(read: Read) -> int | MoonpoolError | None:

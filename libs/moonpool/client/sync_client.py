@@ -5,35 +5,33 @@ with SyncStoreClient.connect("nats://127.0.0.1:4222") as store:
     print(store.get("greeting"))
 """
 
-import asyncio
-import threading
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self, TypeVar
 
 from moonpool.client.base import SOFT_PIN_S, Copies, GetResult, Value
-from moonpool.client.errors import DeadlineOver
+from moonpool.client.own_loop import OwnLoop
 from moonpool.client.store_client import StoreClient
-from moonpool.messages import MoonpoolError
+from moonpool.client.sync_blocks import SyncBlockStore
+from moonpool.kv import BlockKey
+from moonpool.messages import MoonpoolError, TenantId
 from moonpool.messages.store import ListedName, StatsReply
 from moonpool.transfer.base import Region
 
 A = TypeVar("A")
 
 DEADLINE_S = 60.0
-END_S = 10.0
 
 
 class SyncStoreClient:
     """`StoreClient`, with a loop in a thread of its own. Any number of threads may use it at once.
     Each call ends within the deadline: what takes longer is cancelled and raises DeadlineOver."""
 
-    def __init__(
-        self, store: StoreClient, loop: asyncio.AbstractEventLoop, deadline_s: float
-    ) -> None:
+    def __init__(self, store: StoreClient, loop: OwnLoop) -> None:
+        self.blocks = SyncBlockStore(store.blocks, loop)
         self._store = store
         self._loop = loop
-        self._deadline_s = deadline_s
+        self._do = loop.do
 
     @classmethod
     @contextmanager
@@ -45,22 +43,14 @@ class SyncStoreClient:
         **given: Any,
     ) -> Iterator[Self]:
         """A client of the mesh while inside. `given`: as for `StoreClient.connect`."""
-        loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=loop.run_forever, name="moonpool store", daemon=True)
-        thread.start()
-        connecting = StoreClient.connect(nats_url, **given)
-        try:
-            store = _run(loop, connecting.__aenter__(), deadline_s)
-            try:
-                yield cls(store, loop, deadline_s)
-            finally:
-                _run(loop, connecting.__aexit__(None, None, None), deadline_s)
-        finally:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join(END_S)
-            if not thread.is_alive():
-                loop.run_until_complete(loop.shutdown_default_executor())
-                loop.close()
+        with (
+            OwnLoop.run("moonpool store", deadline_s) as loop,
+            loop.inside(StoreClient.connect(nats_url, **given)) as store,
+        ):
+            yield cls(store, loop)
+
+    def wait_for_nodes(self, wait_s: float, count: int = 1) -> None:
+        self._do(self._store.wait_for_nodes(wait_s, count))
 
     def nodes(self) -> list[str]:
         return self._store.nodes()
@@ -76,10 +66,26 @@ class SyncStoreClient:
     def upsert(self, name: str, value: Value, *, replicas: int = 1) -> None:
         self._do(self._store.upsert(name, value, replicas=replicas))
 
+    def upsert_many(
+        self, values: Mapping[str, Value], *, replicas: int = 1
+    ) -> dict[str, bool | MoonpoolError]:
+        return self._do(self._store.upsert_many(values, replicas=replicas))
+
     def put_from(
-        self, name: str, region: Region, offset: int, size_bytes: int, *, replace: bool = False
+        self,
+        name: str,
+        region: Region,
+        offset: int,
+        size_bytes: int,
+        *,
+        replace: bool = False,
+        replicas: int = 1,
     ) -> bool:
-        return self._do(self._store.put_from(name, region, offset, size_bytes, replace=replace))
+        return self._do(
+            self._store.put_from(
+                name, region, offset, size_bytes, replace=replace, replicas=replicas
+            )
+        )
 
     def get(self, name: str) -> bytes | None:
         return self._do(self._store.get(name))
@@ -90,22 +96,28 @@ class SyncStoreClient:
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
         return self._do(self._store.get_range(name, start, length))
 
+    def get_range_many(self, ranges: Mapping[str, tuple[int, int]]) -> dict[str, GetResult]:
+        return self._do(self._store.get_range_many(ranges))
+
+    def view(self, name: str) -> AbstractContextManager[memoryview | None]:
+        """As of `StoreClient`; a context of the calling thread."""
+        return self._loop.inside(self._store.view(name))
+
     def get_into(
         self, name: str, region: Region, offset: int = 0, room_bytes: int | None = None
     ) -> int | None:
         return self._do(self._store.get_into(name, region, offset, room_bytes))
 
-    def register(self, buffer: object) -> Region:
-        async def register() -> Region:
-            return self._store.register(buffer)
+    def get_into_many(
+        self, targets: Mapping[str, tuple[Region, int, int]]
+    ) -> dict[str, int | MoonpoolError | None]:
+        return self._do(self._store.get_into_many(targets))
 
-        return self._do(register())
+    def register(self, buffer: object) -> Region:
+        return self._there(lambda: self._store.register(buffer))
 
     def allocate(self, size_bytes: int) -> Region:
-        async def allocate() -> Region:
-            return self._store.allocate(size_bytes)
-
-        return self._do(allocate())
+        return self._there(lambda: self._store.allocate(size_bytes))
 
     def unregister(self, region: Region) -> None:
         self._do(region.unregister())
@@ -134,11 +146,22 @@ class SyncStoreClient:
     def pin(self, name: str, kind: str = "soft", *, ttl_s: float = SOFT_PIN_S) -> bool:
         return self._do(self._store.pin(name, kind, ttl_s=ttl_s))
 
+    def pin_many(
+        self, names: Iterable[str], kind: str = "soft", *, ttl_s: float = SOFT_PIN_S
+    ) -> dict[str, bool]:
+        return self._do(self._store.pin_many(names, kind, ttl_s=ttl_s))
+
     def unpin(self, name: str) -> bool:
         return self._do(self._store.unpin(name))
 
+    def unpin_many(self, names: Iterable[str]) -> dict[str, bool]:
+        return self._do(self._store.unpin_many(names))
+
     def secure(self, name: str) -> bool:
         return self._do(self._store.secure(name))
+
+    def secure_many(self, names: Iterable[str]) -> dict[str, bool]:
+        return self._do(self._store.secure_many(names))
 
     def list_names(self, prefix: str = "") -> list[ListedName]:
         async def collect() -> list[ListedName]:
@@ -167,21 +190,23 @@ class SyncStoreClient:
     def stats(self) -> dict[str, StatsReply]:
         return self._do(self._store.stats())
 
-    def _do(self, work: Coroutine[Any, Any, A]) -> A:
-        return _run(self._loop, work, self._deadline_s)
+    def own_stats(self) -> dict[str, int]:
+        return self._there(self._store.own_stats)
 
+    def key(self, name: str) -> BlockKey:
+        return self._store.key(name)
 
-def _run(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, A], deadline_s: float) -> A:
-    """Runs it on the other thread's loop. Raises DeadlineOver; a RuntimeError after the end."""
-    if not loop.is_running():
-        work.close()
-        raise RuntimeError("this store client is closed")
-    try:
-        return asyncio.run_coroutine_threadsafe(_within(work, deadline_s), loop).result()
-    except TimeoutError as error:
-        raise DeadlineOver(f"not done within {deadline_s:g} s") from error
+    def home(self, name: str) -> str:
+        return self._there(lambda: self._store.home(name))
 
+    @property
+    def tenant(self) -> TenantId:
+        return self._store.tenant
 
-async def _within(work: Coroutine[Any, Any, A], deadline_s: float) -> A:
-    async with asyncio.timeout(deadline_s):
-        return await work
+    def _there(self, call: Callable[[], A]) -> A:
+        """A plain call, on the loop's thread."""
+
+        async def run() -> A:
+            return call()
+
+        return self._do(run())

@@ -17,6 +17,7 @@ from moonpool.client.objects import put_large, put_small, whole_item
 from moonpool.client.outcomes import Outcome, outcome_error
 from moonpool.client.parts import erase, erase_parts
 from moonpool.client.placement import first_node, rank_nodes
+from moonpool.client.places import view_of
 from moonpool.client.source import Source
 from moonpool.client.striping import Large, put_striped
 from moonpool.client.together import all_of
@@ -58,10 +59,7 @@ class Item:
 
 def as_item(kit: Kit, name: str, value: Value, place: Place | None = None) -> Item:
     """Raises CallerError when the value is no plain run of bytes."""
-    view = memoryview(value)
-    if not view.c_contiguous:
-        raise CallerError(f"{name!r}: a value must lie in one piece")
-    return Item(name, kit.key(name), view.cast("B") if view.nbytes else memoryview(b""), place)
+    return Item(name, kit.key(name), view_of(name, value), place)
 
 
 class Writer:

@@ -31,6 +31,10 @@ class Region(Protocol):
     def length(self) -> int: ...
 
     @property
+    def closing(self) -> bool:
+        """It is unregistered, or about to be: nothing new begins."""
+
+    @property
     def view(self) -> memoryview:
         """The bytes themselves, writable."""
 
