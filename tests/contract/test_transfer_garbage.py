@@ -163,11 +163,11 @@ async def test_a_reader_that_takes_nothing_is_dropped(
 async def test_a_flood_of_connections_is_bounded(
     tcp: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("moonpool.transfer.transports.tcp_owner.STREAMS_MAX", 4)
+    monkeypatch.setattr("moonpool.transfer.transports.tcp_guests.STREAMS_MAX", 4)
     with contextlib.ExitStack() as stack:
         for _ in range(20):
             stack.enter_context(await asyncio.to_thread(tcp.connect))
-        await until(lambda: tcp.pair.far.stats().get("tcp.streams_refused", 0) == 16)
+        await until(lambda: tcp.pair.far.stats()["tcp.streams_ended_for_room"] == 16)
         assert tcp.pair.far.stats()["tcp.streams_served"] == 4
     await until(lambda: tcp.pair.far.stats()["tcp.streams_served"] == 0)
     await tcp.still_whole()

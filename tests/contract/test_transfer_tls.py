@@ -138,7 +138,7 @@ async def test_a_flipped_bit_on_the_wire_is_seen_without_a_checksum(pair: Pair) 
 async def test_a_peer_that_begins_and_never_shakes_hands_is_dropped(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("moonpool.transfer.transports.tcp_owner.HELLO_S", 0.1)
+    monkeypatch.setattr("moonpool.transfer.transports.tcp_guests.HELLO_S", 0.1)
     host, port = split_address(pair.far.endpoints[0].address)
     sock = await asyncio.to_thread(socket.create_connection, (host, port), 5.0)
     with sock:
@@ -150,7 +150,7 @@ async def test_a_peer_that_begins_and_never_shakes_hands_is_dropped(
 async def test_an_owner_that_is_full_is_no_stranger(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("moonpool.transfer.transports.tcp_owner.STREAMS_MAX", 0)
+    monkeypatch.setattr("moonpool.transfer.transports.tcp_guests.STREAMS_MAX", 0)
     far, mine = pair.far.allocate(SIZE), pair.near.allocate(SIZE)
     with pytest.raises(PeerLost) as raised:
         await pair.near.submit([read(mine, pair.near.open(far.grant("r")), SIZE)])

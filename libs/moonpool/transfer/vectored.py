@@ -19,6 +19,8 @@ IOV_MAX = 1024
 FEW = 8  # ranges that are counted faster one by one than in a column
 SAME_HOST_BUFFER_BYTES = 256 << 10
 BURST_BYTES = 1 << 20
+VANISHED_S = 20  # without a word from the other host's kernel; twice what a frame may stall
+KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S = 5, 5  # how soon an idle stream asks for one, and how often
 # As plain numbers: flags of the enum take a microsecond to join.
 _NOW = int(socket.MSG_DONTWAIT)
 _SEND = int(socket.MSG_NOSIGNAL)
@@ -62,13 +64,21 @@ def set_timeouts(sock: socket.socket, send_s: float, receive_s: float) -> None:
 
 def tune(sock: socket.socket) -> None:
     """Of a connected stream. Between processes of one host, buffers that stay in the cache are up
-    to half as fast again as the kernel chooses; over a network its choice is the right one."""
+    to half as fast again as the kernel chooses; over a network its choice is the right one, and a
+    host that vanished is noticed."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if sock.getpeername()[0] == sock.getsockname()[0]:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SAME_HOST_BUFFER_BYTES)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SAME_HOST_BUFFER_BYTES)
-    else:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S),
+        (socket.TCP_KEEPINTVL, KEEPALIVE_EVERY_S),
+        (socket.TCP_KEEPCNT, VANISHED_S // KEEPALIVE_EVERY_S),
+        (socket.TCP_USER_TIMEOUT, VANISHED_S * 1000),
+    ):
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def tune_for_bursts(sock: socket.socket) -> None:

@@ -85,3 +85,17 @@ def test_a_peer_without_progress_is_given_up() -> None:
             single(buffer).receive(two.fileno())
         with pytest.raises(StreamBroken):
             receive_into(two, memoryview(buffer))
+
+
+@pytest.mark.parametrize(("ours", "is_far"), [("127.0.0.1", False), ("127.0.0.2", True)])
+def test_a_stream_to_another_host_notices_that_it_vanished(ours: str, is_far: bool) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname(), 5.0, (ours, 0)) as sock,
+    ):
+        vectored.tune(sock)
+        user_ms = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        idle_s = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+        assert bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)) is is_far
+        assert (user_ms == vectored.VANISHED_S * 1000) is is_far
+        assert (idle_s < vectored.VANISHED_S) is is_far

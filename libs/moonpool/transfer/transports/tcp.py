@@ -139,6 +139,7 @@ class TcpTransport:
         several = self._loads if len(self._nics) > 1 else []
         return {
             "streams_served": sum(server.streams for server in self._servers),
+            "streams_ended_for_room": sum(server.made_room for server in self._servers),
             "streams_open": sum(path.streams for path in list(self._paths.values())),
             "express_open": sum(path.has_express for path in list(self._paths.values())),
             "jobs_waiting": sum(path.waiting for path in list(self._paths.values())),

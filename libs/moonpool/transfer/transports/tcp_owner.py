@@ -23,8 +23,11 @@ from moonpool.transfer.regions import RegionTable
 from moonpool.transfer.slices import Column, plain
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls, TlsVector
+from moonpool.transfer.transports import tcp_guests
 from moonpool.transfer.transports.fences import Fences
 from moonpool.transfer.transports.tcp_awake import Intake, Lookouts, is_near
+from moonpool.transfer.transports.tcp_door import Door
+from moonpool.transfer.transports.tcp_guests import Guest
 from moonpool.transfer.transports.tcp_seals import Seals
 from moonpool.transfer.vectored import StreamBroken, Vector, receive_into
 from moonpool.transfer.wire import (
@@ -46,9 +49,7 @@ from moonpool.transfer.wire import (
     unpack_hello,
 )
 
-STREAMS_MAX = 512
 STALL_S = 10.0  # within a frame, without any progress
-HELLO_S = 5.0
 LOOK_PAYLOAD_MAX = 1 << 20  # of a frame, after which a next one may come soon
 STAY_BYTES = 64 << 10  # of a WRITE from nearby, for which it is worth to stay awake
 LINGER_S = 1.0  # for a refused peer to read why
@@ -57,7 +58,8 @@ LINGER_S = 1.0  # for a refused peer to read why
 class _Scratch:
     """Of one stream: its name, and buffers reused for every frame."""
 
-    def __init__(self, vector: Vector, lookouts: Lookouts, near: bool) -> None:
+    def __init__(self, guest: Guest, vector: Vector, lookouts: Lookouts, near: bool) -> None:
+        self.guest = guest
         self.name = b""
         self.handed = False  # the stream is a line now, and the loop's
         self.watch = Watch(lookouts.small)
@@ -80,7 +82,7 @@ class _Scratch:
 
 
 class TcpServer:
-    """Accepts on one listening socket. Threads end at `close`."""
+    """Of one listening socket. Threads end at `close`."""
 
     def __init__(
         self,
@@ -96,72 +98,36 @@ class TcpServer:
         another. `lookouts`: of the engine; None: nothing is looked for."""
         self._lookouts = lookouts or Lookouts(False)
         self._fences = Fences() if fences is None else fences
-        self._name = name
         self._table = table
         self._tally = tally
         self._sock = sock
         self._tls = tls
-        self._lock = threading.Lock()
-        self._streams: dict[socket.socket, threading.Thread] = {}
-        self._closed = False
-        self._acceptor = threading.Thread(
-            target=self._accept, name=f"moonpool-tcp-accept-{name}", daemon=True
-        )
-        self._acceptor.start()
+        no_room = pack_hello(table.epoch, Status.BUSY) if tls is None else b""
+        self._door = Door(name, sock, self._serve, tally, no_room)
+        self._door.open()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._sock.accept()
-            except OSError:
-                if self._closed:
-                    return
-                self._tally.add("tcp.accept_failures")
-                time.sleep(0.01)  # out of descriptors: let some come back
-                continue
-            self._admit(sock)
-
-    def _admit(self, sock: socket.socket) -> None:
-        with self._lock:
-            full = len(self._streams) >= STREAMS_MAX
-            if not full and not self._closed:
-                thread = threading.Thread(
-                    target=self._serve,
-                    args=(sock,),
-                    name=f"moonpool-tcp-serve-{self._name}",
-                    daemon=True,
-                )
-                self._streams[sock] = thread
-                thread.start()
-                return
-        self._tally.add("tcp.streams_refused")
-        if self._tls is None:  # else it would be no word of tls
-            with contextlib.suppress(OSError):
-                sock.send(pack_hello(self._table.epoch, Status.BUSY))
-        sock.close()
-
-    def _serve(self, sock: socket.socket) -> None:
+    def _serve(self, guest: Guest) -> None:
         handed = False
         try:
-            vectored.tune(sock)
-            sock = self._safe(sock)
+            vectored.tune(guest.sock)
+            sock = self._safe(guest)
             if self._greet(sock):
                 vectored.set_timeouts(sock, STALL_S, STALL_S)
-                handed = self._serve_frames(sock)
+                handed = self._serve_frames(guest)
         except (OSError, MoonpoolError):
             pass  # the stream ends; its peer learns it from the end of file
         except BadFrame:
             self._tally.add("tcp.bad_frames")
         finally:
-            with self._lock:
-                self._streams.pop(sock, None)
             if not handed:
-                sock.close()
+                self._door.guests.leave(guest)  # from here on nobody else may shut it
+                guest.sock.close()
 
-    def _serve_frames(self, sock: socket.socket) -> bool:
+    def _serve_frames(self, guest: Guest) -> bool:
         """Until it ends; True when it was handed over."""
+        sock = guest.sock
         vector = TlsVector(sock) if isinstance(sock, ssl.SSLSocket) else Vector()
-        scratch = _Scratch(vector, self._lookouts, is_near(sock))
+        scratch = _Scratch(guest, vector, self._lookouts, is_near(sock))
         try:
             while self._one_frame(sock, scratch):
                 pass
@@ -169,30 +135,24 @@ class TcpServer:
             self._fences.leave(scratch.name)
         return scratch.handed
 
-    def _safe(self, sock: socket.socket) -> socket.socket:
+    def _safe(self, guest: Guest) -> socket.socket:
         """What to speak over: tls, where we do. Raises OSError, BadFrame when it does not come to
-        be. The caller closes what it has; a socket that failed here is closed here."""
+        be."""
         if self._tls is None:
-            return sock
-        safe = self._tls.wrap(sock, server=True)
-        with self._lock:
-            self._streams[safe] = self._streams.pop(sock)
-            if self._closed:
-                vectored.shut(safe)
-        safe.settimeout(HELLO_S)
+            return guest.sock
+        safe = self._tls.wrap(guest.sock, server=True)
+        self._door.guests.wrapped(guest, safe)
+        safe.settimeout(tcp_guests.HELLO_S)
         try:
             safe.do_handshake()
         except OSError:
             self._tally.add("tcp.tls_refused")
             _linger(safe)
-            with self._lock:
-                self._streams.pop(safe, None)
-            safe.close()
             raise
         return safe
 
     def _greet(self, sock: socket.socket) -> bool:
-        vectored.set_timeouts(sock, HELLO_S, HELLO_S)
+        vectored.set_timeouts(sock, tcp_guests.HELLO_S, tcp_guests.HELLO_S)
         buffer = bytearray(HELLO_BYTES)
         try:
             receive_into(sock, memoryview(buffer))
@@ -207,10 +167,13 @@ class TcpServer:
 
     def _one_frame(self, sock: socket.socket, scratch: _Scratch) -> bool:
         """False when the stream has ended, or must."""
+        guest = scratch.guest
+        guest.idle_since_s = guest.idle_since_s or time.monotonic()
         try:
             got = _head(sock, scratch)
         except (BlockingIOError, TimeoutError):
-            return True  # between frames a peer may be silent for as long as it likes
+            return True  # between frames a peer may be silent for long: see `tcp_guests.py`
+        guest.idle_since_s = 0.0
         scratch.watch.came()
         if not got:
             return False
@@ -242,8 +205,9 @@ class TcpServer:
         if not plain_word or frame.offset != check_of(name):
             raise BadFrame("no name of a stream")
         if frame.op is WireOp.LINE:
-            is_new = not scratch.name and not isinstance(sock, ssl.SSLSocket)
-            scratch.handed = is_new and self._table.offer_line(sock, name)
+            may_go = not scratch.name and not isinstance(sock, ssl.SSLSocket)
+            may_go = may_go and self._door.guests.hand_over(scratch.guest)
+            scratch.handed = may_go and self._table.offer_line(sock, name)
             return False
         if frame.op is WireOp.FENCE:
             fenced = self._fences.fence(name, scratch.name)
@@ -252,6 +216,7 @@ class TcpServer:
         if scratch.name or not self._fences.enter(name, lambda: vectored.shut(sock)):
             return False
         scratch.name = name
+        scratch.guest.named = True
         return True
 
     def _move(
@@ -265,6 +230,7 @@ class TcpServer:
         except GrantRefused as refusal:
             self._refuse(sock, frame, STATUS_OF[refusal.reason])
             return False
+        scratch.guest.proven = True
         vector, seals = scratch.vector, scratch.seals
         vector.clear()
         whole = True
@@ -309,17 +275,16 @@ class TcpServer:
 
     @property
     def streams(self) -> int:
-        return len(self._streams)
+        return len(self._door.guests)
+
+    @property
+    def made_room(self) -> int:
+        """Streams that were ended for another's sake."""
+        return self._door.guests.made_room
 
     def close(self) -> list[threading.Thread]:
         """Cuts every stream; the caller joins the threads."""
-        with self._lock:
-            self._closed = True
-            threads = [self._acceptor, *self._streams.values()]
-            for sock in self._streams:
-                vectored.shut(sock)
-        vectored.shut(self._sock)
-        return threads
+        return self._door.close()
 
     def close_socket(self) -> None:
         """After the threads have ended."""
