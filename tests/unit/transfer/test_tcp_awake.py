@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from moonpool.transfer.lookout import HELD_UP_S, Lookout, Watch
+from moonpool.transfer.lookout import HELD_UP_S, Lookout
 from moonpool.transfer.transports.tcp_awake import Flows, Intake, is_near
 from moonpool.transfer.vectored import StreamBroken, Vector
 from tests.support.until import until
@@ -38,7 +38,7 @@ class Received:
         address = int(self.target.ctypes.data)
         self.vector.add(address, 1000)
         self.vector.add(address + 1000, size_bytes - 1000)
-        self.intake = Intake(self.vector, Watch(self.lookout), flows)
+        self.intake = Intake(self.vector, self.lookout, flows)
 
     @property
     def looks_seen(self) -> float:

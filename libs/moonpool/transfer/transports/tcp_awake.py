@@ -13,6 +13,8 @@ import time
 from moonpool.transfer.lookout import HELD_UP_S, Lookout, Watch
 from moonpool.transfer.vectored import StreamBroken, Vector
 
+PIECE_S = 40e-6  # a few times what passes between pieces; then their sender has no CPU
+
 
 def is_near(sock: socket.socket) -> bool:
     """Whether the other end is on this host, and may be read from without waiting. Raises
@@ -67,10 +69,11 @@ class Flows:
 class Intake:
     """Of one stream; used by one thread."""
 
-    def __init__(self, vector: Vector, watch: Watch, flows: Flows | None = None) -> None:
+    def __init__(self, vector: Vector, lookout: Lookout, flows: Flows | None = None) -> None:
         """`flows`: that what is taken in here counts among; None: it is too little to count."""
         self._vector = vector
-        self._watch = watch
+        self.watch = Watch(lookout)  # for what comes first
+        self._pieces = Watch(lookout, PIECE_S)
         self._flows = flows or Flows(1)
         self._whole = False
         self._seen_bytes = 0
@@ -78,13 +81,13 @@ class Intake:
     def fill(self, sock: socket.socket, *, begun: bool) -> None:
         """Fills the vector, of which something has come if it has `begun`. Raises StreamBroken."""
         self._whole, self._seen_bytes = False, self._vector.moved_bytes
-        flows, watch = self._flows, self._watch
+        flows, pieces = self._flows, self._pieces
         flows.begin(self)
         try:
             if not begun and flows.may_stay and not self.look(sock):
                 _sleep(sock)
-                watch.came()
-            while not self._whole and flows.may_stay and watch.stay(lambda: self._glance(sock)):
+                self.watch.came()
+            while not self._whole and flows.may_stay and pieces.stay(lambda: self._glance(sock)):
                 pass
             self._vector.receive(sock.fileno())  # nothing is left of a vector that is full
         finally:
@@ -92,9 +95,9 @@ class Intake:
 
     def look(self, sock: socket.socket) -> bool:
         """Takes what comes first; False when a look for it was not likely to pay, or did not."""
-        if not self._watch.look(lambda: self._glance(sock)):
+        if not self.watch.look(lambda: self._glance(sock)):
             return False
-        self._watch.came()
+        self.watch.came()
         return True
 
     def _glance(self, sock: socket.socket) -> bool:

@@ -71,8 +71,8 @@ class _Scratch:
         self.reply_bytes = self.reply.data
         self.reply_address = int(self.reply.ctypes.data)
         self.vector = vector
-        self.intake = Intake(vector, self.watch)
-        self.bulk = Intake(vector, Watch(lookouts.bulk), lookouts.flows) if near else None
+        self.intake = Intake(vector, lookouts.small)
+        self.bulk = Intake(vector, lookouts.bulk, lookouts.flows) if near else None
         self.seals = Seals()
 
     def head_is_whole(self, frame: Frame) -> bool:

@@ -20,7 +20,7 @@ from moonpool.transfer.base import Op
 from moonpool.transfer.checksums import SEAL_BYTES, seal, seal_of
 from moonpool.transfer.errors import PeerLost, TransferCorrupt
 from moonpool.transfer.job import Job, PathFailed
-from moonpool.transfer.lookout import Lookout, Watch
+from moonpool.transfer.lookout import Lookout
 from moonpool.transfer.slices import plain, shifted
 from moonpool.transfer.tls import Tls, TlsVector, handshake_error
 from moonpool.transfer.transports.fences import LeftBehind, fencing, naming, new_name
@@ -96,8 +96,8 @@ class Stream:
         self._sent = 0  # frames
         self._answered = 0
         self._vector: Vector = Vector()
-        self._watch = Watch(lookout or Lookout(False))
-        self._intake = Intake(self._vector, self._watch, flows)
+        self._intake = Intake(self._vector, lookout or Lookout(False), flows)
+        self._watch = self._intake.watch
         self._near = False
         front = np.zeros(FRAME_BYTES, np.uint8)
         self._front_bytes = front.data
@@ -123,6 +123,8 @@ class Stream:
             raise ConnectFailed(PeerLost(f"{where}: {error}")) from error
         except OSError as error:
             raise ConnectFailed(handshake_error(where, error)) from error
+        except ValueError as error:  # of a host that no name can be
+            raise ConnectFailed(PeerLost(f"{where}: {error}")) from error
         if status is Status.EPOCH or (status is Status.OK and epoch != self._epoch):
             raise ConnectFailed(refused(self._peer, "epoch"))
         if status is not Status.OK:
@@ -314,7 +316,9 @@ class Stream:
             self._told.difference_update(names)
         self._end(job, error)
 
-    def fail_all(self, reason: str, error: OSError | None = None) -> None:
+    def fail_all(
+        self, reason: str, error: OSError | None = None, cause: MoonpoolError | None = None
+    ) -> None:
         """Every job in flight ends: the stream is broken. A peer that answered before and then hung
         up did so for another job's sake (refused, or revoked), or is gone: then the next connection
         tells, and no job has to pay for this one."""
@@ -326,8 +330,8 @@ class Stream:
             hung_up or self._spoiled or any(job.stopped is not None for job in self._in_flight)
         )
         while self._in_flight:
-            cause = PeerLost(f"stream to {self._peer} broke: {reason}")
-            self._finish(PathFailed(cause, collateral=collateral))
+            why = cause or PeerLost(f"stream to {self._peer} broke: {reason}")
+            self._finish(PathFailed(why, collateral=collateral))
 
     def _abandon(self) -> None:
         """What was sent and has not arrived never will: it would arrive late, in memory that may be
