@@ -36,9 +36,10 @@ class Lanes(Generic[T]):
         else:
             self._background.appendleft((now_s, item))
 
-    def take(self, now_s: float) -> T | None:
-        """The next job, None when nothing waits."""
-        if not self._background:
+    def take(self, now_s: float, *, background: bool = True) -> T | None:
+        """The next job, None when nothing waits that may go: no `background`, only the
+        foreground."""
+        if not background or not self._background:
             return self._foreground.popleft() if self._foreground else None
         if not self._foreground or self._promote(now_s):
             self._since_promoted = 0

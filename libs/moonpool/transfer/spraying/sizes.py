@@ -2,6 +2,7 @@
 
 SLICE_BYTES_MIN = 64 << 10
 SLICE_BYTES_MAX = 8 << 20
+BACKGROUND_SLICE_BYTES = 2 << 20  # nothing urgent overtakes a slice that was begun
 SLICES_PER_WAY = 32  # what the ways end with is then at most a thirty-second part apart
 
 

@@ -1,0 +1,186 @@
+"""What nobody waits for: it goes when nothing urgent is under way, to whichever peer that is.
+
+What a transport has begun can no longer be overtaken, so background slices are small, and few are
+with each path at a time; the rest waits here. While the foreground moves only one goes at a time,
+at long intervals, so that nobody starves.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from typing import Generic, TypeVar
+
+from moonpool.transfer.job import Job
+from moonpool.transfer.transports.base import Path
+
+WINDOW_BYTES = 4 << 20  # under way on one way of a path
+WINDOW_SLICES = 32
+PROMOTE_S = 0.1  # between slices while the foreground moves
+STUCK_S = 1.0  # a foreground of which nothing ends for so long is not slowed down by anybody
+BURST = 32  # slices begun before others on the loop have their turn
+
+T = TypeVar("T")
+P = TypeVar("P")
+
+
+class Turns(Generic[T, P]):
+    """Which slice goes next. Pure. Paths have their turn one after the other."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[P, dict[T, int]] = {}  # bytes; the next path comes first
+        self._flying: dict[T, tuple[P, int]] = {}
+        self._on: dict[P, list[int]] = {}  # slices and bytes under way
+        self._by_item: dict[T, P] = {}  # of those that wait
+        self._went_s = 0.0  # when the last one went
+        self._moved_s = 0.0  # when the foreground last did
+
+    @property
+    def waiting(self) -> int:
+        return len(self._by_item)
+
+    def flies(self, item: T) -> bool:
+        return item in self._flying
+
+    def put(self, item: T, path: P, size_bytes: int, now_s: float) -> None:
+        if not self._by_item and not self._flying:  # `moved` was not called until now
+            self._moved_s = now_s
+        self._waiting.setdefault(path, {})[item] = size_bytes
+        self._by_item[item] = path
+
+    def moved(self, now_s: float) -> None:
+        """A slice of the foreground has ended."""
+        self._moved_s = now_s
+
+    def take(self, now_s: float, foreground: int, ways: Callable[[P], int]) -> tuple[T, P] | None:
+        """The next slice, if one may go: `foreground` slices are under way."""
+        if self.wait_s(now_s, foreground) > 0:
+            return None
+        for path, items in self._waiting.items():
+            if self._has_room(path, ways(path)):
+                item = next(iter(items))
+                size_bytes = items[item]
+                self._forget(item)
+                if path in self._waiting:
+                    self._waiting[path] = self._waiting.pop(path)  # behind the others
+                self._flying[item] = (path, size_bytes)
+                on = self._on.setdefault(path, [0, 0])
+                on[0] += 1
+                on[1] += size_bytes
+                self._went_s = now_s
+                return item, path
+        return None
+
+    def wait_s(self, now_s: float, foreground: int) -> float:
+        """For how long nothing may go, for the foreground's sake."""
+        if not foreground:
+            return 0.0
+        promoted_s, stuck_s = self._went_s + PROMOTE_S, self._moved_s + STUCK_S
+        return min(promoted_s, stuck_s) - now_s
+
+    def ended(self, item: T) -> None:
+        """It is over, or nobody wants it any more."""
+        if item in self._by_item:
+            self._forget(item)
+            return
+        if item not in self._flying:
+            return
+        path, size_bytes = self._flying.pop(item)
+        on = self._on[path]
+        on[0] -= 1
+        on[1] -= size_bytes
+        if not on[0]:
+            del self._on[path]
+
+    def _has_room(self, path: P, ways: int) -> bool:
+        on = self._on.get(path)
+        return on is None or (on[0] < WINDOW_SLICES * ways and on[1] < WINDOW_BYTES * ways)
+
+    def _forget(self, item: T) -> None:
+        path = self._by_item.pop(item)
+        items = self._waiting[path]
+        del items[item]
+        if not items:
+            del self._waiting[path]
+
+
+class Background:
+    """Of one engine, on its loop. True while there is any."""
+
+    def __init__(self, jobs: Collection[Job], go: Callable[[Job, Path], None]) -> None:
+        """`jobs`: all of the engine, as they are at any moment; `go` gives one to its path."""
+        self._jobs = jobs
+        self._go = go
+        self._loop = asyncio.get_running_loop()
+        self._mine: set[Job] = set()
+        self._turns: Turns[Job, Path] = Turns()
+        self._again: asyncio.Handle | None = None
+        self._pumping = False
+
+    def __len__(self) -> int:
+        return len(self._mine)
+
+    @property
+    def waiting(self) -> int:
+        return self._turns.waiting
+
+    def expect(self, jobs: Collection[Job]) -> None:
+        """They are the engine's now, and will be started."""
+        self._mine.update(jobs)
+
+    def start(self, job: Job, path: Path) -> None:
+        """Gives it to the path when its turn comes; at once if it had one before."""
+        if self._turns.flies(job):
+            self._go(job, path)
+            return
+        self._turns.put(job, path, job.slice.payload, time.monotonic())
+        self._pump()
+
+    def ended(self, job: Job) -> None:
+        """A job is none of the engine's any more, of whichever priority."""
+        if job in self._mine:
+            self._mine.remove(job)
+            self._turns.ended(job)
+        else:
+            self._turns.moved(time.monotonic())
+            if self._foreground:
+                return  # the timer runs, if anything waits
+        if self._turns.waiting:
+            self._pump_in(0.0)  # whoever waited for the job comes first
+
+    @property
+    def _foreground(self) -> int:
+        return len(self._jobs) - len(self._mine)
+
+    def _pump(self) -> None:
+        if self._pumping or not self._turns.waiting:
+            return
+        self._pumping = True
+        try:
+            for _ in range(BURST):
+                now_s = time.monotonic()
+                taken = self._turns.take(now_s, self._foreground, _ways)
+                if taken is None:
+                    wait_s = self._turns.wait_s(now_s, self._foreground)
+                    if wait_s > 0:
+                        self._pump_in(wait_s)
+                    return
+                self._go(*taken)
+            self._pump_in(0.0)
+        finally:
+            self._pumping = False
+
+    def _pump_in(self, wait_s: float) -> None:
+        if self._again is not None:
+            self._again.cancel()
+        if wait_s > 0:
+            self._again = self._loop.call_later(wait_s, self._pump)
+        else:
+            self._again = self._loop.call_soon(self._pump)
+
+    def close(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+
+
+def _ways(path: Path) -> int:
+    return path.ways
