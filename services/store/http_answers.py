@@ -4,6 +4,9 @@ CallerError
 ├── NotThere      no node has the value
 ├── NameTaken     the name has a value already
 ├── BodyTooLarge  more bytes than a value may have, or than were announced
+├── BodyLate      a body that comes too slowly, or not at all
+├── BodyCut       its sender is gone
+├── NotText       a name or a prefix that is no UTF-8
 └── WrongRange    a range that lies outside the value
 CapacityError
 └── FaceBusy      other bodies take the memory there is
@@ -11,6 +14,7 @@ CapacityError
 
 import math
 import re
+from urllib.parse import unquote_to_bytes
 
 from moonpool.messages.errors import Blame, CallerError, CapacityError, MoonpoolError
 
@@ -20,6 +24,7 @@ _STATUS = {
     "body_too_large": 413,
     "value_too_large": 413,
     "object_too_large": 413,
+    "body_timeout": 408,
     "wrong_range": 416,
     "bad_range": 416,
     "invalid_api_key": 401,
@@ -49,8 +54,33 @@ class BodyTooLarge(CallerError):
         super().__init__(f"at most {size_max_bytes} bytes are taken")
 
 
+class BodyLate(CallerError):
+    code = "body_timeout"
+
+    def __init__(self) -> None:
+        super().__init__("the body did not arrive in time")
+
+
+class BodyCut(CallerError):
+    code = "body_cut"
+
+    def __init__(self) -> None:
+        super().__init__("the body ends before its end")
+
+
+class NotText(CallerError):
+    code = "bad_name"
+
+    def __init__(self) -> None:
+        super().__init__("names are UTF-8, percent-encoded; this is not")
+
+
 class WrongRange(CallerError):
     code = "wrong_range"
+
+    def __init__(self, header: str, size_bytes: int) -> None:
+        super().__init__(f"{header} is outside a value of {size_bytes} bytes")
+        self.size_bytes = size_bytes
 
 
 class FaceBusy(CapacityError):
@@ -70,6 +100,31 @@ def whole_seconds(retry_after_s: float) -> int:
     return max(1, math.ceil(retry_after_s))
 
 
+def headers_of(error: MoonpoolError) -> dict[str, str]:
+    """What goes with the status besides the body."""
+    status = status_of(error)
+    headers: dict[str, str] = {}
+    if status == 503:
+        headers["Retry-After"] = str(whole_seconds(error.retry_after_s))
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, WrongRange):
+        headers["Content-Range"] = f"bytes */{error.size_bytes}"
+    if isinstance(error, BodyLate):
+        headers["Connection"] = "close"  # what may still come is not waited for
+    return headers
+
+
+def require_text(path: bytes, query: bytes) -> None:
+    """Frameworks put a question mark in place of what is no UTF-8: two names would be one. Raises
+    NotText."""
+    try:
+        unquote_to_bytes(path).decode()
+        unquote_to_bytes(query).decode()
+    except UnicodeDecodeError:
+        raise NotText from None
+
+
 def read_window(header: str | None, size_bytes: int) -> tuple[int, int] | None:
     """[start, end) that a Range header asks for; None: everything, which is also the answer to
     what is no single range of bytes. Raises WrongRange."""
@@ -82,5 +137,5 @@ def read_window(header: str | None, size_bytes: int) -> tuple[int, int] | None:
         start = int(found[1])
         end = min(int(found[2]) + 1, size_bytes) if found[2] else size_bytes
     if start >= end:
-        raise WrongRange(f"{header} is outside a value of {size_bytes} bytes")
+        raise WrongRange(found[0], size_bytes)
     return start, end

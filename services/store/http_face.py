@@ -13,61 +13,35 @@ A key says who asks: each tenant sees its own values and no others. Errors are J
 {"error": {"code": .., "message": ..}}.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.exceptions import HTTPException
 
 from moonpool.client import StoreClient
 from moonpool.messages import MoonpoolError, TenantId
 from moonpool.messages.errors import Blame
 from moonpool.runtime.api_keys import ApiKeys
 from services.store.http_answers import (
-    BodyTooLarge,
-    FaceBusy,
     NameTaken,
     NotThere,
+    headers_of,
     read_window,
+    require_text,
     status_of,
-    whole_seconds,
 )
+from services.store.http_bodies import Held, Share, read_body
 
 VALUE_MAX_BYTES = 1 << 30
 HELD_MAX_BYTES = VALUE_MAX_BYTES + (256 << 20)  # of bodies and answers in memory at a time
 PIECE_BYTES = 1 << 20
 LIST_MAX = 10_000
-WAIT_MAX_S = 10.0  # for memory that others' bodies take
 
 Clients = Callable[[TenantId], Awaitable[StoreClient]]
-
-
-class Held:
-    """Memory for bodies: a request waits for its share, but not for long."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._free_bytes = bytes_max
-        self._bytes_max = bytes_max
-        self._changed = asyncio.Condition()
-
-    async def take(self, size_bytes: int) -> None:
-        """Raises FaceBusy."""
-        try:
-            async with asyncio.timeout(WAIT_MAX_S), self._changed:
-                await self._changed.wait_for(lambda: self._free_bytes >= size_bytes)
-                self._free_bytes -= size_bytes
-        except TimeoutError:
-            raise FaceBusy from None
-
-    async def give_back(self, size_bytes: int) -> None:
-        async with self._changed:
-            self._free_bytes += size_bytes
-            self._changed.notify_all()
-
-    def stats(self) -> dict[str, int]:
-        return {"held_bytes": self._bytes_max - self._free_bytes}
 
 
 class HttpFace:
@@ -82,6 +56,9 @@ class HttpFace:
         """No pages for people: this is for programs."""
         app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
         app.add_exception_handler(MoonpoolError, _refuse)
+        app.add_exception_handler(HTTPException, _no_route)
+        app.add_exception_handler(RequestValidationError, _bad_value)
+        app.add_exception_handler(Exception, _failed)
         value = "/store/values/{name:path}"
         app.add_api_route(value, self.put, methods=["PUT"])
         app.add_api_route(value, self.get, methods=["GET"])
@@ -96,17 +73,15 @@ class HttpFace:
     ) -> Response:
         client = await self._client(request)
         claimed = request.headers.get("content-length", "")
-        size_bytes = int(claimed) if claimed.isdecimal() else VALUE_MAX_BYTES
-        if size_bytes > VALUE_MAX_BYTES:
-            raise BodyTooLarge(VALUE_MAX_BYTES)
-        await self._held.take(size_bytes)
+        announced_bytes = int(claimed) if claimed.isdecimal() else None
+        share = Share(self._held)
         try:
-            body = await _body_of(request, size_bytes)
+            body = await read_body(request.stream(), announced_bytes, VALUE_MAX_BYTES, share)
             if not await client.put(name, body, replace=replace):
                 raise NameTaken(name)
             is_durable = durable and await client.secure(name)
         finally:
-            await self._held.give_back(size_bytes)
+            await share.give_back()
         told = {"name": name, "size_bytes": len(body), "durable": is_durable}
         return JSONResponse(told, status_code=202 if durable and not is_durable else 201)
 
@@ -173,7 +148,9 @@ class HttpFace:
         return JSONResponse(told)
 
     async def _client(self, request: Request) -> StoreClient:
-        return await self._clients(self._keys.identify(request.headers.get("authorization")))
+        tenant = self._keys.identify(request.headers.get("authorization"))
+        require_text(request.scope.get("raw_path") or b"", request.scope["query_string"])
+        return await self._clients(tenant)
 
     async def _pieces(self, value: bytes, held_bytes: int) -> AsyncIterator[memoryview]:
         """What a slow reader takes stays in memory until it has it, or goes."""
@@ -185,22 +162,33 @@ class HttpFace:
             await self._held.give_back(held_bytes)
 
 
-async def _body_of(request: Request, size_max_bytes: int) -> bytearray:
-    """Raises BodyTooLarge when more comes than was said."""
-    body = bytearray()
-    async for piece in request.stream():
-        if len(body) + len(piece) > size_max_bytes:
-            raise BodyTooLarge(size_max_bytes)
-        body += piece
-    return body
-
-
 async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, MoonpoolError)
-    status = status_of(error)
-    headers = {"Retry-After": str(whole_seconds(error.retry_after_s))} if status == 503 else {}
-    if status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
     message = "internal error" if error.blame is Blame.BUG else error.message
-    body = {"error": {"code": error.code, "message": message}}
+    return _error(status_of(error), error.code, message, headers_of(error))
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    """What the framework refuses by itself."""
+    assert isinstance(error, HTTPException)
+    code = {404: "route_not_found", 405: "method_not_allowed"}.get(error.status_code, "bad_request")
+    text = f"{request.method} {request.url.path}: {error.detail}"
+    return _error(error.status_code, code, text, error.headers)
+
+
+async def _bad_value(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    return _error(400, "invalid_value", f"{first['loc'][-1]}: {first['msg']}")
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """Ours, and logged by the server."""
+    return _error(500, "internal", "internal error")
+
+
+def _error(
+    status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    body = {"error": {"code": code, "message": message}}
     return JSONResponse(body, status_code=status, headers=headers)

@@ -1,8 +1,10 @@
 """The HTTP face as a part of a node: its port, its own way into the pool, a client per tenant."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
 
 from moonpool.client import StoreClient
 from moonpool.messages import TenantId
@@ -15,30 +17,46 @@ from services.store.http_face import HttpFace
 GRACE_S = 2.0
 
 
-@asynccontextmanager
-async def http_if_wanted(
-    context: ServiceContext[StoreSettings], run_folder: str
-) -> AsyncIterator[None]:
-    """The face while inside, if its port is set."""
-    if not context.settings.store_http_port:
-        yield
-        return
-    async with http_face(context, run_folder):
-        yield
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Who may come in, and where; it opens when the face serves."""
+
+    keys: ApiKeys
+    listener: socket.socket
 
 
-@asynccontextmanager
-async def http_face(context: ServiceContext[StoreSettings], run_folder: str) -> AsyncIterator[int]:
-    """Serves while inside; the port. Raises PortTaken, SettingsError."""
-    settings = context.settings
+@contextmanager
+def http_door(settings: StoreSettings) -> Iterator[Door | None]:
+    """Checks what was set, and takes the port, before anybody hears of the node; None: no face is
+    wanted. Raises PortTaken, SettingsError."""
     keys = ApiKeys(settings.store_http_keys, "STORE_HTTP_KEYS")
+    if not settings.store_http_port:
+        yield None
+        return
     variables = "MOONPOOL_STORE_HTTP_HOST and MOONPOOL_STORE_HTTP_PORT"
     listener = listen(settings.store_http_host, settings.store_http_port, variables)
-    try:
-        transfer = await start_transfer(context, run_folder, name=f"{context.id}-http")
-    except BaseException:
-        listener.close()
-        raise
+    with closing(listener):
+        yield Door(keys, listener)
+
+
+@asynccontextmanager
+async def http_if_wanted(
+    context: ServiceContext[StoreSettings], run_folder: str, door: Door | None
+) -> AsyncIterator[None]:
+    """The face while inside, if there is a door."""
+    if door is None:
+        yield
+        return
+    async with http_face(context, run_folder, door):
+        yield
+
+
+@asynccontextmanager
+async def http_face(
+    context: ServiceContext[StoreSettings], run_folder: str, door: Door
+) -> AsyncIterator[int]:
+    """Serves while inside; the port."""
+    transfer = await start_transfer(context, run_folder, name=f"{context.id}-http")
     members = Members(context.bus, context.subjects, context.clock)
     clients: dict[TenantId, StoreClient] = {}  # no more than there are keys
 
@@ -49,16 +67,14 @@ async def http_face(context: ServiceContext[StoreSettings], run_folder: str) -> 
             )
         return clients[tenant]
 
-    server = HttpServer(HttpFace(keys, client_of).app(), listener)
+    server = HttpServer(HttpFace(door.keys, client_of).app(), door.listener)
     serving = asyncio.create_task(server.run(), name="store: http")
     try:
         async with members:
-            context.log.info(
-                "serving http", extra={"host": settings.store_http_host, "port": server.port}
-            )
+            where = {"host": context.settings.store_http_host, "port": server.port}
+            context.log.info("serving http", extra=where)
             yield server.port
             await server.stop(serving, GRACE_S)
     finally:
         await server.stop(serving, 0.0)
-        listener.close()
         await transfer.close()

@@ -21,7 +21,7 @@ from services.store.collecting import settle_for_good
 from services.store.company import in_company
 from services.store.core import StoreCore
 from services.store.endpoints import node_endpoints
-from services.store.http_service import http_if_wanted
+from services.store.http_service import http_door, http_if_wanted
 from services.store.keeping import KeepFolder
 from services.store.limits import Limits
 from services.store.line_desk import LineDesk
@@ -49,7 +49,7 @@ class DuplicateNode(CallerError):
 
 async def serve(context: Context) -> None:
     """Serves until cancelled, or until a drain is over. Raises TooLittleMemory, DuplicateNode,
-    SettingsError, RegistrationRefused."""
+    PortTaken, SettingsError, RegistrationRefused."""
     async with running_node(context) as node:
         settle_for_good()
         await node.drained.wait()
@@ -72,7 +72,7 @@ async def running_node(context: Context) -> AsyncIterator[StoreNode]:
     tier = core.residents.tier
     require_memory(tier.bytes_total)
     await _require_alone(context)
-    with run_folder(settings) as folder:
+    with run_folder(settings) as folder, http_door(settings) as door:
         transfer = await start_transfer(context, folder)
         try:
             try:
@@ -94,7 +94,7 @@ async def running_node(context: Context) -> AsyncIterator[StoreNode]:
                 async with (
                     events,
                     _on_the_bus(context, node, transfer, events, lines),
-                    http_if_wanted(context, folder),
+                    http_if_wanted(context, folder, door),
                 ):
                     yield node
                 await _keep(context, node)

@@ -2,15 +2,19 @@
 
 import asyncio
 import os
+import socket
 from collections.abc import AsyncIterator
 
 import httpx
 import pytest
 import pytest_asyncio
 
-from moonpool.bus import MemoryBroker
-from services.store import http_face
-from services.store.http_answers import FaceBusy, WrongRange, read_window
+from moonpool.bus import MemoryBroker, MemoryBus
+from moonpool.client import StoreClient
+from moonpool.runtime.errors import PortTaken
+from moonpool.settings import SettingsError
+from services.store import http_bodies, http_face
+from services.store.http_answers import BodyLate, FaceBusy, WrongRange, read_window
 from tests.support.nats_server import free_port
 from tests.support.store_nodes import memory_client, memory_node
 from tests.support.until import until
@@ -130,11 +134,130 @@ async def test_bodies_are_bounded_said_or_not(face: Face, monkeypatch: pytest.Mo
     assert (bad.status_code, bad.json()["error"]["code"]) == (400, "bad_name")
 
 
+async def test_a_body_that_stalls_ends_and_bars_nobody_meanwhile(
+    face: Face, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_bodies, "IDLE_MAX_S", 0.5)
+    monkeypatch.setattr(http_bodies, "WAIT_MAX_S", 0.1)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(40):
+            yield bytes(250_000)
+
+    async def stalled(how_long: str) -> str:
+        """All that is answered, until the connection ends."""
+        url = face.acme.base_url
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        head = f"PUT /store/values/stuck HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ACME}"
+        writer.write(f"{head}\r\n{how_long}\r\n\r\n1\r\nx\r\n".encode())
+        async with asyncio.timeout(10.0):
+            answer = await reader.read()
+        writer.close()
+        return answer.decode()
+
+    async with asyncio.TaskGroup() as group:
+        stuck = [
+            group.create_task(stalled(how_long))
+            for how_long in ["transfer-encoding: chunked"] * 20 + ["content-length: 1000000"]
+        ]
+        good = await face.acme.put("/store/values/good", content=chunks())
+        assert (good.status_code, good.json()["size_bytes"]) == (201, 10_000_000)
+        assert not any(task.done() for task in stuck)
+    for each in stuck:
+        assert each.result().startswith("HTTP/1.1 408 ")
+        assert '"body_timeout"' in each.result()
+    assert (await face.acme.head("/store/values/stuck")).status_code == 404
+
+
+async def test_a_body_that_drips_is_not_waited_for_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_bodies, "PATIENCE_S", 0.05)
+
+    async def drips() -> AsyncIterator[bytes]:
+        while True:
+            await asyncio.sleep(0.001)
+            yield b"x"
+
+    async def steady() -> AsyncIterator[bytes]:
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+            yield bytes(1 << 20)
+
+    held = http_bodies.Held(64 << 20)
+    share = http_bodies.Share(held)
+    with pytest.raises(BodyLate):
+        await http_bodies.read_body(drips(), None, 1 << 30, share)
+    assert share.size_bytes == http_bodies.STEP_BYTES  # and not all that might have come
+    await share.give_back()
+    assert len(await http_bodies.read_body(steady(), None, 1 << 30, share)) == 20 << 20
+    assert held.stats() == {"held_bytes": 20 << 20}
+    await share.give_back()
+    assert held.stats() == {"held_bytes": 0}
+
+
+async def test_all_refusals_look_alike(face: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    for method, path, status, code in [
+        ("GET", "/store/nothing", 404, "route_not_found"),
+        ("POST", "/store/values/x", 405, "method_not_allowed"),
+        ("GET", "/store/values?limit=many", 400, "invalid_value"),
+        ("PUT", "/store/values/x?replace=perhaps", 400, "invalid_value"),
+        ("GET", "/store/values/%ff", 400, "bad_name"),
+        ("PUT", "/store/values/a%ffb", 400, "bad_name"),
+        ("GET", "/store/values?prefix=%c3", 400, "bad_name"),
+    ]:
+        reply = await face.acme.request(method, path)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (status, code), path
+        assert set(reply.json()["error"]) == {"code", "message"}
+    wrong = await face.acme.post("/store/values/x")
+    assert "allow" in wrong.headers
+    name = "/store/values/%C3%BCn%C3%AF%EF%BF%BD"  # U+FFFD itself is a letter like any other
+    assert (await face.acme.put(name, content=b"x")).status_code == 201
+    assert (await face.acme.get(name)).content == b"x"
+    beyond = await face.acme.get(name, headers={"range": "bytes=5-"})
+    assert (beyond.status_code, beyond.headers["content-range"]) == (416, "bytes */1")
+
+    async def size(store: StoreClient, name: str) -> int:
+        raise KeyError("secret")
+
+    monkeypatch.setattr(StoreClient, "size", size)
+    reply = await face.acme.get(name)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (500, "internal")
+    assert "secret" not in reply.text
+
+
+@pytest.mark.parametrize("trouble", ["short key", "taken port"])
+async def test_a_face_that_cannot_be_ends_the_start_before_anybody_hears_of_the_node(
+    trouble: str,
+) -> None:
+    broker, heard = MemoryBroker(), list[str]()
+    bus = MemoryBus(broker)
+
+    async def hear(subject: str, payload: bytes) -> None:
+        heard.append(subject)
+
+    await bus.subscribe("mp.registry.>", hear)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        keys, port = "short=acme", free_port()
+        if trouble == "taken port":
+            keys, port = "", other.getsockname()[1]
+        with pytest.raises((SettingsError, PortTaken), match="STORE_HTTP"):
+            async with memory_node(
+                broker,
+                "a",
+                dram_bytes=4 << 20,
+                host_id="h",
+                store_http_port=port,
+                store_http_keys=keys,
+            ):
+                pass
+    await bus.close()
+    assert heard == []
+
+
 async def test_memory_for_bodies_is_waited_for_and_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http_face, "WAIT_MAX_S", 0.05)
-    held = http_face.Held(100)
+    monkeypatch.setattr(http_bodies, "WAIT_MAX_S", 0.05)
+    held = http_bodies.Held(100)
     await held.take(60)
     with pytest.raises(FaceBusy):
         await held.take(60)

@@ -23,8 +23,8 @@ class StoreSettings(CommonSettings):
     store_http_host: str = Field("127.0.0.1", description="Address of the store's HTTP face.")
     store_http_keys: str = Field(
         "",
-        description="`key=tenant` pairs for the store's HTTP face, comma-separated; empty: no key "
-        "asked, tenant `public`.",
+        description="`key=tenant` pairs for the store's HTTP face, comma-separated, keys of 8 "
+        "characters or more; empty: no key asked, tenant `public`.",
     )
     dram_keep_dir: str = Field(
         "",
