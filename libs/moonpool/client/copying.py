@@ -6,16 +6,16 @@ from moonpool.client.base import Copies
 from moonpool.client.borrowing import lent
 from moonpool.client.entries import Entry
 from moonpool.client.errors import LastCopy, NoSpace, PutFailed, UnknownNode
+from moonpool.client.finding import located, put_manifest
 from moonpool.client.keeper import Found, Keeper
 from moonpool.client.kit import Kit
-from moonpool.client.manifest import Manifest, new_manifest, pack
+from moonpool.client.manifest import Manifest, new_manifest, replace_places
 from moonpool.client.objects import put_large, put_small, whole_item
 from moonpool.client.outcomes import outcome_error
 from moonpool.client.parts import erase, erase_parts, read_parts
 from moonpool.client.reader import Reader
-from moonpool.client.striping import Large, part_source, publish, replace_places, write_parts
+from moonpool.client.striping import Large, part_source, publish, write_parts
 from moonpool.client.wants import Want
-from moonpool.kv.named import Kind, tail_of
 from moonpool.messages import MoonpoolError
 
 
@@ -35,6 +35,7 @@ class Copier:
             return None
         manifest = found.manifest
         if manifest is not None:
+            manifest = await located(self._kit, found.key, manifest)
             return Copies(manifest.size_bytes, found.nodes, [list(p) for p in manifest.places])
         size_bytes = (await self._keeper.sizes([name]))[name] or 0
         return Copies(size_bytes, found.nodes, [])
@@ -65,7 +66,9 @@ class Copier:
                 raise LastCopy(f"{name!r} is on {node} only")
             await erase(self._kit, node, [found.key])
             return True
-        if not any(node in nodes for nodes in manifest.places):
+        said = manifest
+        manifest = await located(self._kit, found.key, said)
+        if not any(node in nodes for nodes in [*said.places, *manifest.places]):
             return False
         places = [[each for each in nodes if each != node] for nodes in manifest.places]
         if not all(places):
@@ -76,7 +79,8 @@ class Copier:
             for key, nodes in zip(manifest.part_keys(found.key), manifest.places, strict=True)
             if node in nodes
         ]
-        await erase(self._kit, node, keys)
+        if keys:
+            await erase(self._kit, node, keys)
         return True
 
     async def move(self, name: str, source: str, target: str) -> bool:
@@ -116,6 +120,7 @@ class Copier:
 
     async def _add_parts(self, found: Found, manifest: Manifest, node: str) -> None:
         """Stripe by stripe, each verified on its way."""
+        manifest = await located(self._kit, found.key, manifest)
         added = []
         for index, nodes in enumerate(manifest.places):
             if node in nodes:
@@ -146,10 +151,7 @@ class Copier:
     async def _replace_at(
         self, found: Found, manifest: Manifest, entry: Entry
     ) -> bool | MoonpoolError:
-        body = pack(manifest)
-        data = body + tail_of(len(body), found.name.encode(), Kind.MANIFEST)
-        item = whole_item(found.key, data, replace=True, expected=entry.slot.generation)
-        (outcome,) = await put_small(self._kit, entry.node, [item])
+        outcome = await put_manifest(self._kit, found.name, found.key, manifest, entry)
         return outcome_error(found.name, outcome)
 
 

@@ -10,9 +10,10 @@ from moonpool.client.base import PIN_KINDS
 from moonpool.client.entries import Entry, manifests_of, peek_all
 from moonpool.client.errors import NoNodes
 from moonpool.client.glance import Seen, glance, glances
+from moonpool.client.finding import look_for
 from moonpool.client.kit import Kit
 from moonpool.client.manifest import Manifest
-from moonpool.client.parts import missing_parts
+from moonpool.client.parts import erase_parts, missing_parts
 from moonpool.client.reader import Reader
 from moonpool.client.together import all_of
 from moonpool.client.wants import Want
@@ -137,12 +138,13 @@ class Keeper:
         found = await self.find(names)
         own = [each.key for each in found]
         gone = await self._remove(dict.fromkeys(self._kit.mesh.readable(), own))
-        parts: dict[str, list[BlockKey]] = defaultdict(list)
-        for each in found:
-            for manifest in manifests_of(each.entries) if each.key in gone else ():
-                for node, keys in manifest.by_node(each.key).items():
-                    parts[node] += keys
-        await self._remove({n: k for n, k in parts.items() if n in self._kit.mesh.readable()})
+        parts = [
+            (each.key, manifest)
+            for each in found
+            if each.key in gone
+            for manifest in manifests_of(each.entries)
+        ]
+        await erase_parts(self._kit, parts, elsewhere=True)
         return {each.name: each.key in gone for each in found}
 
     async def pin(self, names: Sequence[str], kind: str, ttl_s: float) -> dict[str, bool]:
@@ -183,15 +185,23 @@ class Keeper:
                 wants[each.name] += manifest.part_keys(each.key)
                 for node, keys in manifest.by_node(each.key).items():
                     by_node[node] += keys
-        alive = {n: k for n, k in by_node.items() if n in self._kit.mesh.readable()}
-        done: set[BlockKey] = set()
+        said: dict[BlockKey, set[str]] = defaultdict(set)
 
-        async def tell(node: str) -> None:
-            for keys in _slices(alive[node]):
-                pairs = zip(keys, await ask(node, keys), strict=True)
-                done.update(key for key, result in pairs if result in good)
+        async def tell_all(by_node: dict[str, list[BlockKey]]) -> None:
+            alive = {n: k for n, k in by_node.items() if n in self._kit.mesh.readable()}
 
-        await self._kit.mesh.ask_all(tell, list(alive))
+            async def tell(node: str) -> None:
+                for keys in _slices(alive[node]):
+                    for key, result in zip(keys, await ask(node, keys), strict=True):
+                        said[key].add(result)
+
+            await self._kit.mesh.ask_all(tell, list(alive))
+
+        await tell_all(by_node)
+        stray = [key for keys in wants.values() for key in keys if said[key] <= {"miss"}]
+        if stray:
+            await tell_all(await self._elsewhere(stray))
+        done = {key for key, results in said.items() if not results.isdisjoint(good)}
         return {name: bool(keys) and done.issuperset(keys) for name, keys in wants.items()}
 
     async def names(self, prefix: str) -> AsyncIterator[ListedName]:
@@ -213,6 +223,14 @@ class Keeper:
     async def wipe(self) -> int:
         calls, tenant = self._kit.blocks.calls, self._kit.tenant
         removed = await self._kit.mesh.ask_all(lambda node: calls.wipe(node, tenant))
+    async def _elsewhere(self, keys: Sequence[BlockKey]) -> dict[str, list[BlockKey]]:
+        """Nodes that have what is not where it should be."""
+        by_node: dict[str, list[BlockKey]] = defaultdict(list)
+        for key, nodes in (await look_for(self._kit, keys)).by_key.items():
+            for node in nodes:
+                by_node[node].append(key)
+        return by_node
+
         return sum(removed.values())
 
     async def _pages(self, prefix: str, after: str) -> dict[str, ListReply]:

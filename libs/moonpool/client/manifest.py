@@ -56,6 +56,10 @@ def new_manifest(size_bytes: int, stripe_bytes: int, order: Sequence[str], copie
     return Manifest(size_bytes, os.urandom(VERSION_BYTES), stripe_bytes, places)
 
 
+def replace_places(manifest: Manifest, places: list[list[str]]) -> Manifest:
+    return Manifest(manifest.size_bytes, manifest.version, manifest.stripe_bytes, places)
+
+
 def pack(manifest: Manifest) -> bytes:
     nodes = list(dict.fromkeys(node for place in manifest.places for node in place))
     index = {node: at for at, node in enumerate(nodes)}

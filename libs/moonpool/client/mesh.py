@@ -64,6 +64,12 @@ class Mesh:
             raise NoNodes("no store node is known right now")
         return [member.id for member in members]
 
+    def everyone(self) -> list[str]:
+        """As `readable`, and those that are not heard now: they may come back, with what they
+        have."""
+        known = self.fixed or [member.id for member in self._members.of("store")]
+        return list(known)
+
     def _awake(self) -> list[str]:
         """Of the fixed nodes those that are not suspect; all of them when every one is."""
         return [node for node in self.fixed if self._is_heard(node)] or list(self.fixed)
@@ -78,6 +84,13 @@ class Mesh:
         """Whether it did not answer, and was not heard since: it may be asked in vain, and have
         what nobody else has."""
         return node in self._silent and not self._is_heard(node)
+
+    def absent(self) -> list[str]:
+        """Nodes that may hold values, and come back with them, but are not asked now."""
+        if self.fixed:
+            return [node for node in self.fixed if not self._is_heard(node)]
+        silent = [member.id for member in self._members.of("store") if member.is_suspect]
+        return silent + self._members.unheard("store")
 
     def is_one(self) -> bool:
         """Whether there is just one node that may be read."""

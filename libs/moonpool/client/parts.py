@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from moonpool.bus import NoResponder
 from moonpool.client.base import Place
 from moonpool.client.errors import CorruptValue, LeaseLost, StillLoading
+from moonpool.client.finding import look_for
 from moonpool.client.get_session import SpanRead
 from moonpool.client.kit import Kit
 from moonpool.client.manifest import Manifest
@@ -22,9 +23,14 @@ PATIENCE_S = 1.0  # with a slow node, while another has a copy
 
 
 class PartsLost(PeerError):
-    """A stripe is on none of its nodes: it was evicted, replaced, or went with its node."""
+    """A stripe is on no node: it was evicted, replaced, or went with its node. `is_certain`: all
+    of its nodes say so, and nobody is silent who may have it."""
 
     code = "parts_lost"
+
+    def __init__(self, message: str, is_certain: bool) -> None:
+        super().__init__(message)
+        self.is_certain = is_certain
 
 
 @dataclass(slots=True)
@@ -38,38 +44,52 @@ class _Part:
     place: Place
     nodes: list[str]  # not tried yet
     error: MoonpoolError | None = None
+    is_elsewhere: bool = False  # on none of its nodes: all others were asked
+    is_away: bool = False  # one of its nodes is gone, and may come back with what its disk holds
     waits: int = 0  # for lower tiers
     is_done: bool = False
 
 
 async def read_parts(
     kit: Kit, key: BlockKey, manifest: Manifest, start: int, end: int, place: Place
-) -> None:
-    """Fills `place` with `[start, end)` of a value, verified. Raises PartsLost, or what the last
-    node raised that may have it."""
-    left = _parts(key, manifest, start, end, place)
+) -> bool:
+    """Fills `place` with `[start, end)` of a value, verified; whether all of it was where the
+    manifest says. Raises PartsLost, or what the last node raised that may have it."""
+    parts = left = _parts(key, manifest, start, end, place)
     while left:
-        for part in left:
-            if not part.nodes:
-                raise part.error or PartsLost(f"stripe {part.index} of a value is nowhere")
+        stray = [part for part in left if not part.nodes]
+        if stray:
+            await _look_elsewhere(kit, manifest, stray)
         limit = asyncio.Semaphore(SESSIONS_MAX)
         async with asyncio.TaskGroup() as group:
             for node, some in _by_node(kit, left):
                 group.create_task(_read_some(kit, node, some, limit))
         left = [part for part in left if not part.is_done]
+    return not any(part.is_elsewhere for part in parts)
 
 
-async def erase_parts(kit: Kit, values: Iterable[tuple[BlockKey, Manifest]]) -> None:
-    """Takes all copies of all stripes away, as far as their nodes can be reached."""
+async def erase_parts(
+    kit: Kit, values: Iterable[tuple[BlockKey, Manifest]], *, elsewhere: bool = False
+) -> None:
+    """Takes all copies of all stripes away, as far as their nodes can be reached. `elsewhere`:
+    also those that nodes have given to others."""
     by_node: dict[str, list[BlockKey]] = defaultdict(list)
+    single: list[BlockKey] = []
+    several: list[BlockKey] = []
     for key, manifest in values:
         for node, keys in manifest.by_node(key).items():
             by_node[node] += keys
-    await asyncio.gather(*(erase(kit, node, keys) for node, keys in by_node.items()))
+        for part, nodes in zip(manifest.part_keys(key), manifest.places, strict=True):
+            (single if len(nodes) == 1 else several).append(part)
+    gone = await asyncio.gather(*(erase(kit, node, keys) for node, keys in by_node.items()))
+    stray = [*several, *set(single).difference(*gone)]
+    if elsewhere and stray:
+        await asyncio.gather(*(erase(kit, node, stray) for node in kit.mesh.readable()))
 
 
-async def erase(kit: Kit, node: str, keys: Sequence[BlockKey]) -> None:
-    """Best effort: what stays is evicted some day, for nobody reads it any more."""
+async def erase(kit: Kit, node: str, keys: Sequence[BlockKey]) -> set[BlockKey]:
+    """Those that were there. Best effort: what stays is evicted some day, for nobody reads it any
+    more."""
     calls = kit.blocks.calls
     try:
         results = await calls.remove(node, kit.tenant, keys)
@@ -79,11 +99,14 @@ async def erase(kit: Kit, node: str, keys: Sequence[BlockKey]) -> None:
             await calls.remove(node, kit.tenant, pinned)
     except MoonpoolError as error:
         kit.mesh.doubt(node, error)
+        return set()
+    return {key for key, result in zip(keys, results, strict=True) if result != "miss"}
 
 
 async def missing_parts(kit: Kit, key: BlockKey, manifest: Manifest) -> list[int]:
-    """Stripes that are on none of their nodes; one message per node. A node that does not answer
-    has none, and is not asked again before it is heard."""
+    """Stripes that are on no node; one message per node, and one to all others for what is not
+    where it should be. A node that does not answer has none, and is not asked again before it is
+    heard."""
     by_node: dict[str, list[int]] = defaultdict(list)
     for index, nodes in enumerate(manifest.places):
         for node in nodes:
@@ -100,7 +123,11 @@ async def missing_parts(kit: Kit, key: BlockKey, manifest: Manifest) -> list[int
         return {i for i, is_there in zip(parts, found, strict=True) if is_there}
 
     there = await asyncio.gather(*(look(node, parts) for node, parts in by_node.items()))
-    return [i for i in range(len(keys)) if not any(i in some for some in there)]
+    stray = [i for i in range(len(keys)) if not any(i in some for some in there)]
+    if not stray:
+        return []
+    seen = await look_for(kit, [keys[i] for i in stray])
+    return [i for i in stray if not seen.by_key[keys[i]]]
 
 
 def _parts(key: BlockKey, manifest: Manifest, start: int, end: int, place: Place) -> list[_Part]:
@@ -115,6 +142,25 @@ def _parts(key: BlockKey, manifest: Manifest, start: int, end: int, place: Place
         nodes = list(manifest.places[index])
         parts.append(_Part(index, keys[index], part_start, part_end, at, nodes))
     return parts
+
+
+async def _look_elsewhere(kit: Kit, manifest: Manifest, parts: Sequence[_Part]) -> None:
+    """Gives parts that none of their nodes has the nodes that have them, once. Raises as
+    `read_parts`."""
+    for part in parts:
+        if part.is_elsewhere:
+            raise part.error or _lost(part, is_certain=False)
+    seen = await look_for(kit, [part.key for part in parts])
+    for part in parts:
+        tried = manifest.places[part.index] if part.error is not None else ()
+        part.nodes = [node for node in seen.by_key[part.key] if node not in tried]
+        part.is_elsewhere = True
+        if not part.nodes:
+            raise part.error or _lost(part, is_certain=not seen.silent and not part.is_away)
+
+
+def _lost(part: _Part, is_certain: bool) -> PartsLost:
+    return PartsLost(f"stripe {part.index} of a value is nowhere", is_certain)
 
 
 def _by_node(kit: Kit, parts: Sequence[_Part]) -> list[tuple[str, list[_Part]]]:
@@ -146,8 +192,10 @@ async def _read_some(kit: Kit, node: str, parts: Sequence[_Part], limit: asyncio
             await _read_under_lease(kit, node, parts)
     except MoonpoolError as error:
         kit.mesh.doubt(node, error)
-        if not isinstance(error, NoResponder):
-            for part in parts:
+        for part in parts:
+            if isinstance(error, NoResponder):
+                part.is_away = True
+            else:
                 part.error = error
 
 

@@ -9,6 +9,7 @@ from moonpool.client.blocks import KEYS_MAX
 from moonpool.client.borrowing import fresh_bytes
 from moonpool.client.entries import Entry, peek_all
 from moonpool.client.errors import CorruptValue, LeaseLost, StillLoading
+from moonpool.client.finding import mend
 from moonpool.client.get_session import GetSession, SpanRead
 from moonpool.client.kit import Kit
 from moonpool.client.line_gets import get_on_line
@@ -38,14 +39,16 @@ class Reader:
             if not at:
                 return out
             done = await all_of([self._from_parts(wants[i], out[i]) for i in at])
-            again = [i for i, read in zip(at, done, strict=True) if read is None]
+            again: dict[int, PartsLost] = {}
             for i, read in zip(at, done, strict=True):
-                if read is not None:
+                if isinstance(read, PartsLost):
+                    again[i] = read
+                else:
                     out[i] = read
             if again:
                 looked = await self._look([wants[i] for i in again])
-                for i, read in zip(again, looked, strict=True):
-                    out[i] = await self._settle(wants[i], out[i], read)
+                for (i, lost), read in zip(again.items(), looked, strict=True):
+                    out[i] = await self._settle(wants[i], out[i], read, lost)
         return [
             Read(error=StillLoading(f"{want.name!r} is being replaced all the time"))
             if read.manifest is not None
@@ -53,16 +56,20 @@ class Reader:
             for want, read in zip(wants, out, strict=True)
         ]
 
-    async def _settle(self, want: Want, before: Read, now: Read) -> Read:
-        """A value whose parts are gone: replaced meanwhile (`now` differs), or lost for good."""
+    async def _settle(self, want: Want, before: Read, now: Read, lost: PartsLost) -> Read:
+        """A value whose parts are gone: replaced meanwhile (`now` differs), or lost for good, or
+        with a node that may come back with them."""
         assert before.manifest is not None
         manifest, entry = before.manifest
         if now.manifest is None or now.manifest[0].version != manifest.version:
             return now
-        await erase_parts(self._kit, [(want.key, manifest)])
-        await self._kit.blocks.calls.remove(
+        if not lost.is_certain:
+            return MISS
+        (said,) = await self._kit.blocks.calls.remove(
             entry.node, self._kit.tenant, [want.key], generations=[entry.slot.generation]
         )
+        if said in ("removed", "leased"):
+            await erase_parts(self._kit, [(want.key, manifest)], elsewhere=True)
         return MISS
 
     async def _look(self, wants: Sequence[Want]) -> list[Read]:
@@ -205,22 +212,27 @@ class Reader:
                 out[read.index] = _read_of(read, wants[read.index], values, corrupt)
         return out
 
-    async def _from_parts(self, want: Want, found: Read) -> Read | None:
-        """From where a manifest says; None when parts of it are nowhere."""
+    async def _from_parts(self, want: Want, found: Read) -> Read | PartsLost:
+        """From where a manifest says, or where its parts are now."""
         assert found.manifest is not None
-        manifest, _ = found.manifest
+        manifest, entry = found.manifest
         try:
             start, end = want.range_of(manifest.size_bytes)
             if end == start:
                 return Read(b"") if want.into is None else Read(size_bytes=0)
             if want.into is not None:
-                await read_parts(self._kit, want.key, manifest, start, end, want.into)
-                return Read(size_bytes=end - start)
-            async with fresh_bytes(self._kit.transfer, max(2, end - start)) as (value, region):
-                await read_parts(self._kit, want.key, manifest, start, end, (region, 0))
-            return Read(value if end - start > 1 else value[:1])
-        except PartsLost:
-            return None
+                in_place = await read_parts(self._kit, want.key, manifest, start, end, want.into)
+                read = Read(size_bytes=end - start)
+            else:
+                async with fresh_bytes(self._kit.transfer, max(2, end - start)) as (value, region):
+                    place = (region, 0)
+                    in_place = await read_parts(self._kit, want.key, manifest, start, end, place)
+                read = Read(value if end - start > 1 else value[:1])
+            if not in_place:
+                await mend(self._kit, want.name, want.key, manifest, entry)
+            return read
+        except PartsLost as error:
+            return error
         except MoonpoolError as error:
             return Read(error=error)
 

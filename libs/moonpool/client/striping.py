@@ -10,7 +10,7 @@ from moonpool.client.base import Place
 from moonpool.client.entries import Entry, manifests_of, peek
 from moonpool.client.errors import NoSpace, PutFailed, ValueTooLarge
 from moonpool.client.kit import Kit
-from moonpool.client.manifest import Manifest, new_manifest, pack
+from moonpool.client.manifest import Manifest, new_manifest, pack, replace_places
 from moonpool.client.objects import put_large, put_small, whole_item
 from moonpool.client.outcomes import Outcome, outcome_error
 from moonpool.client.parts import erase_parts, missing_parts
@@ -113,7 +113,8 @@ async def publish(
         item = whole_item(value.key, data, replace=takes, expected=expected)
         (outcome,) = await put_small(kit, home, [item])
         if outcome == "committed":
-            await erase_parts(kit, [(value.key, each) for each in manifests_of(olds)])
+            old_parts = [(value.key, each) for each in manifests_of(olds)]
+            await erase_parts(kit, old_parts, elsewhere=True)
             await _beside(kit, value, data, homes[1 : value.replicas])
             return True
         if outcome not in ("exists", "changed", "busy") or not replaces:
@@ -128,10 +129,6 @@ async def _beside(kit: Kit, value: Large, data: bytes, nodes: Sequence[str]) -> 
     """Further copies of the entry; best effort."""
     item = whole_item(value.key, data, replace=True)
     await asyncio.gather(*(put_small(kit, node, [item]) for node in nodes))
-
-
-def replace_places(manifest: Manifest, places: list[list[str]]) -> Manifest:
-    return Manifest(manifest.size_bytes, manifest.version, manifest.stripe_bytes, places)
 
 
 def part_source(manifest: Manifest, key: BlockKey, index: int, place: Place) -> Source:

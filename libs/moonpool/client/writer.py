@@ -15,7 +15,7 @@ from moonpool.client.errors import NoNodes, ValueTooLarge
 from moonpool.client.kit import Kit
 from moonpool.client.objects import put_large, put_small, whole_item
 from moonpool.client.outcomes import Outcome, outcome_error
-from moonpool.client.parts import erase, erase_parts
+from moonpool.client.parts import erase, erase_parts, missing_parts
 from moonpool.client.placement import first_node, rank_nodes
 from moonpool.client.places import view_of
 from moonpool.client.source import Source
@@ -114,8 +114,12 @@ class Writer:
         out: dict[str, Result] = {}
         olds = await self._look(items, replaces)
         if not replaces:
-            out = {item.name: False for item in items if olds[item.key]}
-            items = [item for item in items if item.name not in out]
+            taken = [item for item in items if olds[item.key]]
+            lost = [item for item in taken if await self._is_lost(item, olds[item.key])]
+            out = {item.name: False for item in taken if item not in lost}
+            if lost:
+                out |= await self._put_once(lost, True, replicas)
+            items = [item for item in items if item not in taken]
         small = [item for item in items if item.object_bytes <= INLINE_MAX_BYTES]
         others = [item for item in items if item.object_bytes > INLINE_MAX_BYTES]
         whole = [item for item in others if await self._lies_whole(item, replicas)]
@@ -131,7 +135,7 @@ class Writer:
             out |= part
         done = [item for item in items if out[item.name] is True and olds[item.key]]
         if done:
-            await self._clear(done, olds, replicas)
+            await self._clear(done, olds, replicas, striped)
         return out
 
     async def _look(self, items: Sequence[Item], replaces: bool) -> dict[BlockKey, list[Entry]]:
@@ -149,6 +153,14 @@ class Writer:
         if item.object_bytes > self._kit.stripe_bytes or replicas > 1:
             return False
         order = await self._kit.mesh.order(item.key)
+    async def _is_lost(self, item: Item, entries: Sequence[Entry]) -> bool:
+        """Whether a name is taken by a value only that has lost some of its stripes."""
+        manifests = manifests_of(entries)
+        if len(manifests) < len(entries):
+            return False
+        lost = [await missing_parts(self._kit, item.key, manifest) for manifest in manifests]
+        return all(lost)
+
         return order[0] == first_node(item.key, order)
 
     async def _put_small(
@@ -237,9 +249,14 @@ class Writer:
         }
 
     async def _clear(
-        self, items: Sequence[Item], olds: Mapping[BlockKey, list[Entry]], replicas: int
+        self,
+        items: Sequence[Item],
+        olds: Mapping[BlockKey, list[Entry]],
+        replicas: int,
+        striped: Sequence[Item],
     ) -> None:
-        """Takes away what was replaced but lies elsewhere: older entries, and stripes."""
+        """Takes away what was replaced but lies elsewhere: older entries, and the stripes of what
+        has none now."""
         by_node: dict[str, list[BlockKey]] = defaultdict(list)
         manifests = []
         for item in items:
@@ -247,9 +264,10 @@ class Writer:
             for entry in olds[item.key]:
                 if entry.node not in kept:
                     by_node[entry.node].append(item.key)
-            manifests += [(item.key, manifest) for manifest in manifests_of(olds[item.key])]
+            if item not in striped:
+                manifests += [(item.key, manifest) for manifest in manifests_of(olds[item.key])]
         await asyncio.gather(
-            erase_parts(self._kit, manifests),
+            erase_parts(self._kit, manifests, elsewhere=True),
             *(erase(self._kit, node, keys) for node, keys in by_node.items()),
         )
 
