@@ -7,6 +7,7 @@ from moonpool.runtime import Members, ServiceContext
 from moonpool.runtime.members_core import Change
 from moonpool.settings import StoreSettings
 from moonpool.transfer import TransferEngine
+from services.store.absences import Absences
 from services.store.farewell import Farewell
 from services.store.guard import Guard
 from services.store.node import StoreNode
@@ -15,20 +16,25 @@ from services.store.peers import Peers
 
 @asynccontextmanager
 async def in_company(
-    context: ServiceContext[StoreSettings], node: StoreNode, transfer: TransferEngine
-) -> AsyncIterator[Guard]:
-    """Follows the other nodes while inside; the guard's `run` is the caller's to start."""
+    context: ServiceContext[StoreSettings],
+    node: StoreNode,
+    transfer: TransferEngine,
+    absences: Absences,
+) -> AsyncIterator[tuple[Guard, Members]]:
+    """Follows all nodes while inside; the guard's `run` is the caller's to start."""
     guards: list[Guard] = []
 
     def on_change(change: Change) -> None:
         for guard in guards:
             guard.changed(change)
+        absences.changed(change)
 
     members = Members(
         context.bus,
         context.subjects,
         context.clock,
         on_change=on_change,
+        calls=("store",),
     )
     peers = Peers(
         context.id,
@@ -46,5 +52,6 @@ async def in_company(
     for shelf in node.core.ladder.shelves:
         if shelf.name == "oss":  # each block is evicted there by one node, not by all at once
             shelf.is_ours = peers.is_first
+    absences.join(members)
     async with members:
-        yield guards[0]
+        yield guards[0], members

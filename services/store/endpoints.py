@@ -7,6 +7,7 @@ import msgspec
 
 from moonpool.bus import Endpoint, Handler
 from moonpool.messages import Subjects
+from moonpool.messages.absence import AbsentRequest, NotesRequest, RecallRequest
 from moonpool.messages.codec import decode, encode
 from moonpool.messages.keyed import LineRequest
 from moonpool.messages.store import (
@@ -26,6 +27,8 @@ from moonpool.messages.store import (
     StatsRequest,
     WipeRequest,
 )
+from services.store.absences import Absences
+from services.store.gate import admit
 from services.store.line_desk import LineDesk
 from services.store.node import StoreNode
 
@@ -36,26 +39,29 @@ PENDING_MAX = 4096
 
 
 def node_endpoints(
-    node: StoreNode, lines: LineDesk, subjects: Subjects, owner: str
+    node: StoreNode, lines: LineDesk, absences: Absences, subjects: Subjects, owner: str
 ) -> list[Endpoint]:
     """One endpoint per verb, under `mp.store.<owner>.`."""
     verbs = {
-        "put_start": _handler(PutStartRequest, node.put_start),
-        "put_end": _handler(PutEndRequest, node.put_end),
-        "put_whole": _handler(PutWholeRequest, node.put_whole),
-        "get_start": _handler(GetStartRequest, node.get_start),
+        "put_start": _gated(PutStartRequest, node.put_start, node),
+        "put_end": _gated(PutEndRequest, node.put_end, node),
+        "put_whole": _gated(PutWholeRequest, node.put_whole, node),
+        "get_start": _gated(GetStartRequest, node.get_start, node),
         "promote": _handler(PromoteRequest, node.promote),
         "get_end": _handler(GetEndRequest, node.get_end),
-        "list": _handler(ListRequest, node.list_names),
-        "wipe": _handler(WipeRequest, node.wipe),
-        "remove": _handler(RemoveRequest, node.remove),
-        "secure": _handler(SecureRequest, node.secure),
-        "pin": _handler(PinRequest, node.pin),
+        "list": _gated(ListRequest, node.list_names, node),
+        "wipe": _handler(WipeRequest, absences.wipe),
+        "remove": _gated(RemoveRequest, absences.remove, node),
+        "secure": _gated(SecureRequest, node.secure, node),
+        "pin": _gated(PinRequest, node.pin, node),
         "copy": _handler(CopyRequest, node.spread.copy),
         "spare": _handler(SpareRequest, node.spread.spare),
         "stats": _handler(StatsRequest, node.stats),
         "drain": _handler(DrainRequest, node.drain),
         "line": _handler(LineRequest, lines.line),
+        "absent": _handler(AbsentRequest, absences.absent),
+        "notes": _handler(NotesRequest, absences.tell),
+        "recall": _handler(RecallRequest, absences.recall),
     }
     return [
         Endpoint(
@@ -67,6 +73,18 @@ def node_endpoints(
         )
         for verb, handler in verbs.items()
     ]
+
+
+def _gated(
+    kind: type[Q], verb: Callable[[Q], Awaitable[msgspec.Struct]], node: StoreNode
+) -> Handler:
+    async def handle(payload: bytes) -> bytes:
+        request = decode(payload, kind)
+        if node.presence.is_away_on_bus(node.now()):
+            await admit(node.presence, request)
+        return encode(await verb(request))
+
+    return handle
 
 
 def _handler(kind: type[Q], verb: Callable[[Q], Awaitable[msgspec.Struct]]) -> Handler:

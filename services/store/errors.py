@@ -5,7 +5,8 @@ CallerError
 └── ObjectTooLarge    larger than the whole tier: will never fit
 CapacityError
 ├── TooManySessions   open puts or leases are at their maximum
-└── NodeDraining      no new puts here; another node takes them
+├── NodeDraining      no new puts here; another node takes them
+└── WasAway           a put that began before the node came back: put it again
 BugError
 └── (an AssertionError of `check()` ends the process)
 """
@@ -39,3 +40,10 @@ class NodeDraining(CapacityError):
 
     def __init__(self) -> None:
         super().__init__("this node is draining and takes no new objects", elsewhere=True)
+
+
+class WasAway(CapacityError):
+    code = "busy"
+
+    def __init__(self) -> None:
+        super().__init__("this node was away: put it again", retry_after_s=0.05)

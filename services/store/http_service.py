@@ -15,6 +15,7 @@ from moonpool.settings import StoreSettings
 from services.store.http_face import HttpFace
 
 GRACE_S = 2.0
+GATHER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,11 @@ async def http_face(
 ) -> AsyncIterator[int]:
     """Serves while inside; the port."""
     transfer = await start_transfer(context, run_folder, name=f"{context.id}-http")
-    members = Members(context.bus, context.subjects, context.clock)
+    members = Members(context.bus, context.subjects, context.clock, calls=("store",))
     clients: dict[TenantId, StoreClient] = {}  # no more than there are keys
 
     async def client_of(tenant: TenantId) -> StoreClient:
+        await members.gather("store", GATHER_S)  # all but the first moments: at once
         if tenant not in clients:
             clients[tenant] = StoreClient(
                 context.bus, transfer, members, context.subjects, tenant, host_id=context.host_id

@@ -73,6 +73,11 @@ class KeepFolder:
         fresh.rename(self._path(INDEX))
         return len(kept)
 
+    @property
+    def is_filled(self) -> bool:
+        """Whether a clean stop has left anything."""
+        return self._path(INDEX).exists()
+
     def take(self) -> list[Kept]:
         """What was kept, once: a second call finds nothing. Whatever is not exactly what a clean
         stop has written counts as nothing."""

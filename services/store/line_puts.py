@@ -34,6 +34,7 @@ class LinePut:
         ]
         self._slots: list[PutSlot] = []
         self._put = 0
+        self._epoch = node.presence.epoch
         self._grant: RegionGrant | None = None
         self._sums: list[bytes] = []  # of what came
         self._said: list[bytes] = []  # of what was sent, as its sender says
@@ -128,6 +129,8 @@ class LinePut:
         wanted = [i for i, slot in enumerate(self._slots) if slot.status == "ok"]
         if not self._put:
             return results
+        if node.presence.epoch != self._epoch:  # whoever sent it has given up, and gone elsewhere
+            self._said = []
         ends = [
             PutEndItem(
                 self._keys[i],

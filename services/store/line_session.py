@@ -20,7 +20,7 @@ from moonpool.transfer import GrantRefused, vectored
 from moonpool.transfer.line_frames import BODY_MAX_BYTES, LineFrame, pack_line
 from moonpool.transfer.lines import Line
 from moonpool.transfer.vectored import StreamBroken
-from services.store.errors import BadRequest
+from services.store.errors import BadRequest, WasAway
 from services.store.line_gets import Answer, begin_get, end_get
 from services.store.line_puts import LinePut, require_payload
 from services.store.node import StoreNode
@@ -57,6 +57,8 @@ class LineSession:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None  # answers what takes longer than one go
         self._thread: ThreadPoolExecutor | None = None
+        self._held: LineFrame | None = None  # until the node is sure of its names
+        self._was_held = False
 
     def begin(self) -> None:
         self._line.watch(self._on_readable)
@@ -70,7 +72,7 @@ class LineSession:
             self._line.pause()  # until the answer is out
             return
         try:
-            while self._task is None and (frame := self._line.try_frame()) is not None:
+            while self._task is None and (frame := self._next_frame()) is not None:
                 self._line.asked()
                 self._hear(frame)
                 if self._task is None:
@@ -81,10 +83,18 @@ class LineSession:
             self._counters["line_bad_frames"] += 1
             self.close()
 
+    def _next_frame(self) -> LineFrame | None:
+        frame, self._held = self._held, None
+        self._was_held = frame is not None
+        return frame or self._line.try_frame()
+
     def _hear(self, frame: LineFrame) -> None:
         """Raises StreamBroken, MalformedMessage, BadRequest."""
-        if self._expires_s <= self._node.now():
+        now_s = self._node.now()
+        if self._expires_s <= now_s:
             raise StreamBroken(0, "the capability has expired")
+        if self._node.presence.is_away(now_s) and self._waits(frame):
+            return
         self._counters["line_frames"] += 1
         match frame.kind:
             case Said.GET if not frame.payload_bytes:
@@ -101,6 +111,20 @@ class LineSession:
                 self._node.settle()
             case _:
                 raise BadRequest(f"a frame of kind {frame.kind}")
+
+    def _waits(self, frame: LineFrame) -> bool:
+        """The node was away: readers wait, and writers are told so. False: it waited already."""
+        if self._was_held or frame.kind == Said.END:
+            return False
+        if frame.kind == Said.PUT:
+            self._run(self._refuse(frame.number, frame.payload_bytes, WasAway()))
+        elif frame.kind == Said.CALL and decode(frame.body, KeyedCall).verb == "put_whole":
+            self._fail(frame.number, WasAway())
+        else:
+            body = memoryview(bytes(frame.body))
+            self._held = LineFrame(frame.kind, frame.number, body, frame.payload_bytes)
+            self._run(self._node.presence.wait())
+        return True
 
     # Getting.
 

@@ -51,6 +51,23 @@ class Listing:
             view = await self._mover.read(shelf, record)
             self.names.learn(key, identify(record.tenant, view) if view is not None else None)
 
+    async def learn_all(self) -> None:
+        """Returns when all names are read."""
+        left = len(self.names.unread)
+        while left:
+            await self._learn()
+            if len(self.names.unread) >= left:  # a tier does not answer
+                return
+            left = len(self.names.unread)
+
+    def keys_with(
+        self, tenant: TenantId, prefix: str, after: str, limit: int
+    ) -> tuple[list[BlockKey], str, bool]:
+        """(keys of the next names with this prefix, the last name, whether there are more)."""
+        names, more = self.names.page(tenant, prefix, after, limit)
+        keys = [self.names.key_of(tenant, each.name) for each in names]
+        return keys, names[-1].name if names else after, more
+
     def page(self, request: ListRequest) -> ListReply:
         """Raises BadRequest."""
         if request.limit < 1:
@@ -62,14 +79,14 @@ class Listing:
     async def wipe(self, tenant: TenantId, now_s: float) -> int:
         """Removes all of a tenant's, pinned or not; how many objects. Lets others in between."""
         removed = 0
-        for keys in _slices(self._keys_of(tenant), WIPE_STEP):
+        for keys in _slices(self.keys_of(tenant), WIPE_STEP):
             self._core.pin(tenant, keys, "none", 0.0, now_s)
             results = self._core.remove(tenant, keys, now_s)
             removed += sum(result in ("removed", "leased") for result in results)
             await asyncio.sleep(0)
         return removed
 
-    def _keys_of(self, tenant: TenantId) -> list[BlockKey]:
+    def keys_of(self, tenant: TenantId) -> list[BlockKey]:
         objects, shelves = self._core.residents.objects, self._core.ladder.shelves
         keys = {key: None for key, obj in objects.items() if obj.tenant == tenant}
         for shelf in shelves:

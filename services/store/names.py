@@ -88,6 +88,10 @@ class Names:
             found.append(ListedName(name, named.size_bytes))
         return found, False
 
+    def key_of(self, tenant: TenantId, name: str) -> BlockKey:
+        """KeyError when it is not here."""
+        return self._keys[tenant, name]
+
     def stats(self) -> dict[str, int]:
         return {"names": len(self._keys), "names_unread": len(self.unread)}
 

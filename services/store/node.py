@@ -51,6 +51,7 @@ from services.store.core import StoreCore
 from services.store.errors import BadRequest
 from services.store.listing import Listing
 from services.store.mover import Mover
+from services.store.presence import Presence
 from services.store.securing import Securing
 from services.store.spread import Spread
 from services.store.whole import put_whole, with_data
@@ -97,7 +98,7 @@ class StoreNode:
         self.mover = Mover(core.ladder, region.view, clock, self.settle)
         self._securing = Securing(core, self.mover, self.settle, clock.now)
         self._segment = region.view
-        self.spread = Spread(core)
+        self.spread, self.presence = Spread(core), Presence()
         self.listing = Listing(core, region.view, self.mover)
 
     async def put_start(self, request: PutStartRequest) -> PutStartReply:

@@ -21,8 +21,9 @@ class Reborn:
     def begin(
         self, key: BlockKey, tenant: TenantId, size_bytes: int, chunk_bytes: int
     ) -> StoredObject | None:
-        """A place for it; None when its key is taken, or no room is free: nobody goes for it."""
-        if key in self._residents.objects:
+        """A place for it; None when its key is taken, or no room is free: nobody goes for it. What
+        others have changed since counts as taken."""
+        if key in self._residents.objects or self._residents.notes.is_void(tenant, key):
             return None
         place = self._residents.tier.reserve(size_bytes)
         if place is None:

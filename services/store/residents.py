@@ -12,6 +12,7 @@ from moonpool.kv import BlockKey
 from moonpool.messages.ids import TenantId
 from services.store.below import Below, Verdict
 from services.store.changes import Changes
+from services.store.notes import Notes
 from services.store.objects import Seat, State, StoredObject
 from services.store.tenants import TenantLedger
 from services.store.tiers import Tier
@@ -32,6 +33,7 @@ class Residents:
         self.objects: dict[BlockKey, StoredObject] = {}  # every state but DOOMED
         self.doomed: set[StoredObject] = set()
         self.changes = Changes()
+        self.notes = Notes()  # for other nodes, of what they miss
         self.tenants = TenantLedger(tier.name)
         self.live = 0  # objects with state LIVE
         self.evictions = 0

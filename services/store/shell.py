@@ -13,10 +13,19 @@ from moonpool.kv import BlockKey
 from moonpool.messages.codec import encode
 from moonpool.messages.errors import CallerError
 from moonpool.messages.quota import pins_bucket, quotas_bucket
+from moonpool.messages.registry import Registration
 from moonpool.messages.store import StatsRequest
-from moonpool.runtime import EventPublisher, Heart, ServiceContext, say_hello, start_transfer
+from moonpool.runtime import (
+    EventPublisher,
+    Heart,
+    Members,
+    ServiceContext,
+    say_hello,
+    start_transfer,
+)
 from moonpool.settings import SettingsError, StoreSettings
 from moonpool.transfer import TransferEngine
+from services.store.absences import Absences
 from services.store.collecting import settle_for_good
 from services.store.company import in_company
 from services.store.core import StoreCore
@@ -149,22 +158,19 @@ async def _on_the_bus(
         async with asyncio.timeout(RULES_MAX_S):
             await rules.read()
     registration = context.registration(transfer.endpoints)
-    endpoints = [*node_endpoints(node, lines, context.subjects, context.id), events.endpoint()]
+    absences = Absences(context.id, node, context.bus, context.subjects, context.clock)
+    if holds_kept(context, node):
+        absences.begin_anew()
+    verbs = node_endpoints(node, lines, absences, context.subjects, context.id)
+    endpoints = [*verbs, events.endpoint()]
     service = await context.serve(endpoints, {"host_id": context.host_id})
     reporter = Reporter(context, node.core, transfer)
     tier = node.core.residents.tier
     context.log.info("serving", extra={"tier": tier.name, "bytes": tier.bytes_total})
     try:
         async with (
-            in_company(context, node, transfer) as guard,
-            Heart(
-                context.bus,
-                context.subjects,
-                context.clock,
-                registration,
-                "ready",
-                context.settings.state_file,
-            ) as heart,
+            in_company(context, node, transfer, absences) as (guard, members),
+            _heart(context, registration, members) as heart,
             asyncio.TaskGroup() as group,
         ):
             folder = keep_folder(context)
@@ -172,6 +178,7 @@ async def _on_the_bus(
                 group.create_task(node.keep(), name="store: time"),
                 group.create_task(node.mover.run(), name="store: tiers"),
                 group.create_task(rules.run(), name="store: rules"),
+                group.create_task(absences.run(), name="store: absences"),
                 group.create_task(guard.run(), name="store: copies"),
                 group.create_task(reporter.run(), name="store: reports"),
                 group.create_task(node.listing.run(context.clock), name="store: names"),
@@ -193,6 +200,25 @@ async def _on_the_bus(
     finally:
         await service.close()
         await lines.close()
+
+
+def holds_kept(context: Context, node: StoreNode) -> bool:
+    """Whether an earlier life's objects are here, which others may have replaced since."""
+    folder = keep_folder(context)
+    is_below = any(shelf.live for shelf in node.core.ladder.shelves)
+    return is_below or (folder is not None and folder.is_filled)
+
+
+def _heart(context: Context, registration: Registration, members: Members) -> Heart:
+    return Heart(
+        context.bus,
+        context.subjects,
+        context.clock,
+        registration,
+        "ready",
+        context.settings.state_file,
+        company=lambda: members.company("store"),
+    )
 
 
 def make_rules(context: Context, node: StoreNode) -> Rules:

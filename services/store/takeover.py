@@ -28,6 +28,7 @@ class Takeover:
             self._rename(obj, BlockKey(takes))
         self._ladder.supersede(obj.key)  # first: a pin looks whether a copy lies below
         self._residents.commit(obj, checksums, now_s)
+        self._residents.notes.written(obj.tenant, obj.key, now_s)
         return "committed"
 
     def _refusal(self, obj: StoredObject, key: BlockKey) -> str:

@@ -12,6 +12,8 @@ PeerError
 ├── UnknownNode     no node of this id takes values now
 ├── StillLoading    the node has it in a slow tier and is fetching it: ask again
 ├── LeaseLost       the lease ran out before the read was over: what was read is void
+├── NotNoted        a change was made while a node was silent, and no other could keep it for that
+│                   one: it may be undone when that one is back
 ├── DeadlineOver    a call of the sync face took longer than it was allowed to
 └── PutFailed       the node did not commit: the put ran out of time, or others kept changing it
 CapacityError
@@ -61,6 +63,10 @@ class StillLoading(PeerError):
 
 class LeaseLost(PeerError):
     code = "lease_lost"
+
+
+class NotNoted(PeerError):
+    code = "not_noted"
 
 
 class DeadlineOver(PeerError):

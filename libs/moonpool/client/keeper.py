@@ -1,5 +1,6 @@
 """What is asked about values without reading them: whether, how large, where, and how long."""
 
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -9,12 +10,13 @@ from moonpool.bus import NoResponder
 from moonpool.client.base import PIN_KINDS
 from moonpool.client.entries import Entry, manifests_of, peek_all
 from moonpool.client.errors import NoNodes
-from moonpool.client.glance import Seen, glance, glances
 from moonpool.client.finding import look_for
+from moonpool.client.glance import Seen, glance, glances
 from moonpool.client.kit import Kit
 from moonpool.client.manifest import Manifest
 from moonpool.client.parts import erase_parts, missing_parts
 from moonpool.client.reader import Reader
+from moonpool.client.telling import tell_absent
 from moonpool.client.together import all_of
 from moonpool.client.wants import Want
 from moonpool.kv import BlockKey
@@ -133,6 +135,23 @@ class Keeper:
         return out
 
     async def remove(self, names: Sequence[str]) -> dict[str, bool]:
+        """As `_remove_all`; nodes that are not reached hear of it when they are back. Raises
+        NotNoted."""
+        began_s = time.monotonic()
+        out = await self._remove_all(names)
+        await tell_absent(self._kit, began_s, [self._kit.key(name) for name in names])
+        return out
+
+    async def remove_prefix(self, prefix: str) -> int:
+        """As `remove`, of all names that begin so; how many."""
+        began_s, removed = time.monotonic(), 0
+        names = [each.name async for each in self.names(prefix)]
+        for start in range(0, len(names), PAGE):
+            removed += sum((await self.remove(names[start : start + PAGE])).values())
+        await tell_absent(self._kit, began_s, prefix=prefix)
+        return removed
+
+    async def _remove_all(self, names: Sequence[str]) -> dict[str, bool]:
         """Entries and all stripes. Whether each was there; pinned hard it stays, all of it. All
         nodes hear of it: one may have copies in a tier that it cannot look into yet."""
         found = await self.find(names)
@@ -204,6 +223,14 @@ class Keeper:
         done = {key for key, results in said.items() if not results.isdisjoint(good)}
         return {name: bool(keys) and done.issuperset(keys) for name, keys in wants.items()}
 
+    async def _elsewhere(self, keys: Sequence[BlockKey]) -> dict[str, list[BlockKey]]:
+        """Nodes that have what is not where it should be."""
+        by_node: dict[str, list[BlockKey]] = defaultdict(list)
+        for key, nodes in (await look_for(self._kit, keys)).by_key.items():
+            for node in nodes:
+                by_node[node].append(key)
+        return by_node
+
     async def names(self, prefix: str) -> AsyncIterator[ListedName]:
         """Own names over all nodes, in order, each once."""
         after = ""
@@ -222,15 +249,9 @@ class Keeper:
 
     async def wipe(self) -> int:
         calls, tenant = self._kit.blocks.calls, self._kit.tenant
+        began_s = time.monotonic()
         removed = await self._kit.mesh.ask_all(lambda node: calls.wipe(node, tenant))
-    async def _elsewhere(self, keys: Sequence[BlockKey]) -> dict[str, list[BlockKey]]:
-        """Nodes that have what is not where it should be."""
-        by_node: dict[str, list[BlockKey]] = defaultdict(list)
-        for key, nodes in (await look_for(self._kit, keys)).by_key.items():
-            for node in nodes:
-                by_node[node].append(key)
-        return by_node
-
+        await tell_absent(self._kit, began_s, everything=True)
         return sum(removed.values())
 
     async def _pages(self, prefix: str, after: str) -> dict[str, ListReply]:

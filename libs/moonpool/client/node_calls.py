@@ -9,6 +9,7 @@ from moonpool.bus import Bus, RequestTimeout
 from moonpool.client.watch import answer_of, is_answered
 from moonpool.kv import BlockKey, pack_keys
 from moonpool.messages import Subjects, TenantId
+from moonpool.messages.absence import AbsentReply, AbsentRequest
 from moonpool.messages.codec import decode, encode
 from moonpool.messages.keyed import LineReply, LineRequest
 from moonpool.messages.store import (
@@ -144,6 +145,10 @@ class NodeCalls:
 
     async def wipe(self, node: str, tenant: TenantId) -> int:
         return (await self._ask(node, "wipe", WipeRequest(tenant), WipeReply)).removed
+
+    async def absent(self, node: str, request: AbsentRequest) -> int:
+        """It keeps what was changed for nodes that do not answer; for how many."""
+        return (await self._ask(node, "absent", request, AbsentReply)).noted
 
     async def remove(
         self,

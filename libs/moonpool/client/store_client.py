@@ -118,7 +118,7 @@ class StoreClient:
         tls: TlsFiles | None = None,
         lines: bool = True,
     ) -> AsyncIterator[Self]:
-        """A client of the mesh while inside. `nodes` empty: whichever are there, and at least one
+        """A client of the mesh while inside. `nodes` empty: all that are there, and at least one
         must show up within `wait_s`: NoNodes otherwise. `salt`: names are looked up with it, so
         that who does not have it cannot find them. `timeout_s`: for one answer of a node. `tls`:
         for a mesh whose tcp transfers are encrypted."""
@@ -131,13 +131,15 @@ class StoreClient:
                     name, host_id=host, run_dir=folder, transports=transports, tls=tls
                 )
                 try:
-                    async with Members(bus, subjects, RealClock()) as members:
+                    async with Members(bus, subjects, RealClock(), calls=("store",)) as members:
                         client = cls(
                             bus, transfer, members, subjects, tenant, nodes, timeout_s,
                             host_id=host, salt=salt, placement=placement, stripe_bytes=stripe_bytes,
                             lines=lines,
                         )  # fmt: skip
                         await client.wait_for_nodes(wait_s)
+                        if not nodes:
+                            await members.gather("store", wait_s)
                         yield client
                 finally:
                     await transfer.close()
@@ -279,13 +281,7 @@ class StoreClient:
         return await self._keeper.remove(check_names(names))
 
     async def remove_prefix(self, prefix: str) -> int:
-        removed = 0
-        batch: list[str] = []
-        names = [each.name async for each in self._keeper.names(prefix)]
-        for start in range(0, len(names), 1000):
-            batch = names[start : start + 1000]
-            removed += sum((await self._keeper.remove(batch)).values())
-        return removed
+        return await self._keeper.remove_prefix(prefix)
 
     async def pin(self, name: str, kind: str = "soft", *, ttl_s: float = SOFT_PIN_S) -> bool:
         return (await self.pin_many([name], kind, ttl_s=ttl_s))[name]

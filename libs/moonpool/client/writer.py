@@ -1,6 +1,7 @@
 """Putting values: small ones in a message to their home, middle ones whole, large ones striped."""
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -11,7 +12,7 @@ from moonpool.client.base import VALUE_MAX_BYTES, Place, Value
 from moonpool.client.blocks import KEYS_MAX
 from moonpool.client.borrowing import lent
 from moonpool.client.entries import Entry, manifests_of, peek_all
-from moonpool.client.errors import NoNodes, ValueTooLarge
+from moonpool.client.errors import NoNodes, NotNoted, ValueTooLarge
 from moonpool.client.kit import Kit
 from moonpool.client.objects import put_large, put_small, whole_item
 from moonpool.client.outcomes import Outcome, outcome_error
@@ -20,6 +21,7 @@ from moonpool.client.placement import first_node, rank_nodes
 from moonpool.client.places import view_of
 from moonpool.client.source import Source
 from moonpool.client.striping import Large, put_striped
+from moonpool.client.telling import tell_absent
 from moonpool.client.together import all_of
 from moonpool.kv import BlockKey
 from moonpool.kv.named import Kind, named_size, tail_of
@@ -83,12 +85,25 @@ class Writer:
             else:
                 fit.append(item)
         for attempt in range(BUSY_TRIES_MAX):
-            out |= await self._put_somewhere(fit, replaces, replicas)
+            out |= await self._put_and_tell(fit, replaces, replicas)
             fit = [item for item in fit if _is_busy(out[item.name])]
             if not fit or not replaces:
                 break
             await asyncio.sleep(BUSY_S * 2**attempt)
         return {item.name: out[item.name] for item in items}
+
+    async def _put_and_tell(
+        self, items: Sequence[Item], replaces: bool, replicas: int
+    ) -> dict[str, Result]:
+        """Nodes that were not reached hear of it later, from those that were."""
+        began_s = time.monotonic()
+        out = await self._put_somewhere(items, replaces, replicas)
+        try:
+            done = [item.key for item in items if out[item.name] is True]
+            await tell_absent(self._kit, began_s, done)
+        except NotNoted as error:
+            return {name: error if said is True else said for name, said in out.items()}
+        return out
 
     async def _put_somewhere(
         self, items: Sequence[Item], replaces: bool, replicas: int
@@ -138,6 +153,14 @@ class Writer:
             await self._clear(done, olds, replicas, striped)
         return out
 
+    async def _is_lost(self, item: Item, entries: Sequence[Entry]) -> bool:
+        """Whether a name is taken by a value only that has lost some of its stripes."""
+        manifests = manifests_of(entries)
+        if len(manifests) < len(entries):
+            return False
+        lost = [await missing_parts(self._kit, item.key, manifest) for manifest in manifests]
+        return all(lost)
+
     async def _look(self, items: Sequence[Item], replaces: bool) -> dict[BlockKey, list[Entry]]:
         """What nodes have under these names. Where there is one node only, and nothing is to be
         replaced, it is left to say itself that a name is taken."""
@@ -153,14 +176,6 @@ class Writer:
         if item.object_bytes > self._kit.stripe_bytes or replicas > 1:
             return False
         order = await self._kit.mesh.order(item.key)
-    async def _is_lost(self, item: Item, entries: Sequence[Entry]) -> bool:
-        """Whether a name is taken by a value only that has lost some of its stripes."""
-        manifests = manifests_of(entries)
-        if len(manifests) < len(entries):
-            return False
-        lost = [await missing_parts(self._kit, item.key, manifest) for manifest in manifests]
-        return all(lost)
-
         return order[0] == first_node(item.key, order)
 
     async def _put_small(

@@ -1,19 +1,22 @@
-"""Our heartbeat: who we are and how we are, each second and at every change."""
+"""Our heartbeat: who we are and how we are, each second, at every change, and when called."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from moonpool.bus import Bus, BusClosed, BusUnavailable
+from moonpool.bus import Bus, BusClosed, BusUnavailable, Subscription
 from moonpool.clock import Clock
-from moonpool.messages.codec import encode
-from moonpool.messages.registry import Goodbye, Heartbeat, Registration
+from moonpool.messages.codec import MalformedMessage, decode, encode
+from moonpool.messages.registry import Goodbye, Heartbeat, Registration, RollCall
 from moonpool.messages.subjects import Subjects
 from moonpool.runtime.background import background, end
 from moonpool.settings import SettingsError
 
 PERIOD_S = 1.0
+CALLS_GAP_S = 0.05  # many that start at once are answered with one beat
+COMPANY_MAX = 4096  # ids; what a message can hold
 STATES = ("starting", "ready", "draining")
 
 
@@ -28,17 +31,20 @@ class Heart:
         registration: Registration,
         state: str = "starting",
         state_file: str = "",
+        company: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         """`state_file`: where each beat leaves the state for a health check to find; its age says
-        how long ago that was."""
+        how long ago that was. `company`: whom of our role we hear, for whoever calls the roll."""
         self._bus = bus
         self._subjects = subjects
         self._clock = clock
         self._registration = registration
         self._state = state
         self._state_file = state_file
-        self._beats = self._lost = 0
-        self._changed = asyncio.Event()
+        self._company = company
+        self._beats = self._lost = self._malformed = 0
+        self._changed, self._called = asyncio.Event(), asyncio.Event()
+        self._subscription: Subscription | None = None
         self._beating: list[asyncio.Task[None]] = []
 
     @property
@@ -62,21 +68,26 @@ class Heart:
             raise SettingsError(
                 f"MOONPOOL_STATE_FILE={self._state_file!r}: {error.strerror}"
             ) from error
+        self._subscription = await self._bus.subscribe(self._subjects.roll, self._on_roll)
         self._beating = [
             background(self._beat_each_second(), "heart"),
             background(self._beat_on_change(), "heart on change"),
+            background(self._beat_on_call(), "heart on call"),
         ]
 
     async def close(self) -> None:
         """Stops and says goodbye. Idempotent."""
         if not self._beating:
             return
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            await subscription.close()
         await end(self._beating)
         mine = self._registration
         await self._say(self._subjects.goodbye, encode(Goodbye(mine.id, mine.epoch)))
 
     def stats(self) -> dict[str, int]:
-        return {"beats": self._beats, "lost": self._lost}
+        return {"beats": self._beats, "lost": self._lost, "malformed": self._malformed}
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -101,11 +112,26 @@ class Heart:
             self._changed.clear()
             await self._beat()
 
-    async def _beat(self) -> None:
+    async def _on_roll(self, subject: str, payload: bytes) -> None:
+        try:
+            roles = decode(payload, RollCall).roles
+        except MalformedMessage:
+            self._malformed += 1
+            return
+        if not roles or self._registration.role in roles:
+            self._called.set()
+
+    async def _beat_on_call(self) -> None:
+        while True:
+            await self._called.wait()
+            self._called.clear()
+            await self._beat(list(self._company())[:COMPANY_MAX])
+            await self._clock.sleep(CALLS_GAP_S)
+
+    async def _beat(self, company: Sequence[str] = ()) -> None:
         self._beats += 1
-        await self._say(
-            self._subjects.heartbeat, encode(Heartbeat(self._registration, self._state))
-        )
+        beat = Heartbeat(self._registration, self._state, list(company))
+        await self._say(self._subjects.heartbeat, encode(beat))
         if self._state_file and self._bus.is_connected:
             self._leave_state()
 

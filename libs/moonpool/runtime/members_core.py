@@ -55,10 +55,13 @@ class MembersCore:
         self._suspect_after_s = suspect_after_s
         self._forget_after_s = forget_after_s
         self._members: dict[str, Member] = {}
+        self._told: set[str] = set()  # roles of which somebody named its company
+        self._unheard: dict[str, tuple[str, float]] = {}  # named so: id -> (role, when)
 
     def heartbeat(self, beat: Heartbeat, now_s: float) -> list[Change]:
         """Beats of an epoch older than the one known are ignored while that one lives."""
         given = beat.registration
+        self._note_company(given.role, beat.company, now_s)
         known = self._members.get(given.id)
         if known is None:
             return [self._join(beat, now_s)]
@@ -84,6 +87,7 @@ class MembersCore:
 
     def goodbye(self, message: Goodbye) -> list[Change]:
         """Of an epoch that is not the one known: ignored."""
+        self._unheard.pop(message.id, None)
         known = self._members.get(message.id)
         if known is None or known.registration.epoch != message.epoch:
             return []
@@ -107,7 +111,15 @@ class MembersCore:
                 changes.append(Change(ChangeKind.FORGOTTEN, member))
             elif silence_s >= self._suspect_after_s and not member.is_suspect:
                 changes.append(self._suspect(member))
+        for id, (_, named_s) in list(self._unheard.items()):
+            if now_s - named_s >= self._suspect_after_s:
+                del self._unheard[id]
         return changes
+
+    def is_told(self, role: str) -> bool:
+        """Whether one of that role named its company, and all who were named were heard."""
+        unheard = any(role == whose for whose, _ in self._unheard.values())
+        return role in self._told and not unheard
 
     def get(self, id: str) -> Member | None:
         return self._members.get(id)
@@ -117,6 +129,10 @@ class MembersCore:
         wanted = set(roles)
         found = [member for member in self._members.values() if member.role in wanted]
         return sorted(found, key=lambda member: member.id)
+
+    def unheard(self, role: str) -> list[str]:
+        """Named by others as their company, and not heard yet."""
+        return [id for id, (whose, _) in self._unheard.items() if whose == role]
 
     def all(self) -> list[Member]:
         return sorted(self._members.values(), key=lambda member: member.id)
@@ -128,11 +144,19 @@ class MembersCore:
         """Asserts what must hold."""
         for id, member in self._members.items():
             assert id == member.registration.id, (id, member)
+        assert not self._unheard.keys() & self._members.keys()
 
     def _join(self, beat: Heartbeat, now_s: float) -> Change:
         member = Member(beat.registration, beat.state, now_s)
         self._members[member.id] = member
+        self._unheard.pop(member.id, None)
         return Change(ChangeKind.JOINED, member)
+
+    def _note_company(self, role: str, company: Iterable[str], now_s: float) -> None:
+        for id in company:
+            self._told.add(role)
+            if id not in self._members:
+                self._unheard.setdefault(id, (role, now_s))
 
     def _suspect(self, member: Member) -> Change:
         suspected = replace(member, is_suspect=True)
