@@ -10,7 +10,7 @@ import ctypes
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -60,6 +60,10 @@ class _Pieces:
                 raise
             self._done(piece[1])
 
+    def stop(self) -> None:
+        """What nobody has begun is left."""
+        self.stopped = True
+
     def _take(self) -> tuple[int, int] | None:
         with self._lock:
             size = min(PIECE_BYTES, self._length - self._at)
@@ -87,6 +91,23 @@ def wish(address: int, length: int) -> None:
         populate_all(address, length)
 
 
+async def beside_the_loop(
+    works: Sequence[Callable[[], None]], stop: Callable[[], None] = lambda: None
+) -> None:
+    """Runs each on a thread of its own; raises what one of them does. Then, or when it is
+    cancelled, it calls `stop`. It returns when all have ended."""
+    if not works:
+        return
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(len(works), thread_name_prefix="moonpool-pages") as pool:
+        futures = [loop.run_in_executor(pool, work) for work in works]
+        try:
+            await asyncio.gather(*futures)
+        finally:
+            stop()
+            await asyncio.wait(futures)
+
+
 async def prepare(memory: Memory, progress: Progress | None, threads: int = THREADS_MAX) -> None:
     """The same beside the event loop; `progress` is called on it. Cancelled, it ends after the
     pieces under way. Raises OSError."""
@@ -103,12 +124,5 @@ async def prepare(memory: Memory, progress: Progress | None, threads: int = THRE
         loop.call_soon_threadsafe(tell, size)
 
     pieces = _Pieces(memory.address, memory.length, done)
-    workers = _workers(memory.length, threads)
-    with ThreadPoolExecutor(workers, thread_name_prefix="moonpool-pages") as pool:
-        futures = [loop.run_in_executor(pool, pieces.work) for _ in range(workers)]
-        try:
-            await asyncio.gather(*futures)
-        finally:
-            pieces.stopped = True
-            await asyncio.wait(futures)
+    await beside_the_loop([pieces.work] * _workers(memory.length, threads), pieces.stop)
     await asyncio.sleep(0)  # what was done last is told

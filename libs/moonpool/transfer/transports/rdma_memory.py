@@ -1,5 +1,5 @@
-"""Registered memory of one adapter (MR cache): a region is pinned when it is first used, once for
-all peers, and let go when it is unregistered and nothing uses it any more."""
+"""Registered memory of one adapter (MR cache): a region is pinned when it is prepared or first
+used, once for all peers, and let go when it is unregistered and nothing uses it any more."""
 
 import threading
 from dataclasses import dataclass
@@ -25,7 +25,8 @@ class Registration:
 
 
 class MemoryCache:
-    """Thread-safe. Without remote rights: a peer needs a window or a registration of its own."""
+    """Thread-safe. Without remote rights: a peer needs a window or a registration of its own. To
+    pin and to let go takes the adapter long, and holds up nobody but who waits for that region."""
 
     def __init__(self, verbs: Verbs, pd: Any) -> None:
         self._verbs = verbs
@@ -33,48 +34,71 @@ class MemoryCache:
         enums = verbs.enums
         self._access = enums.IBV_ACCESS_LOCAL_WRITE | enums.IBV_ACCESS_MW_BIND
         self._lock = threading.Lock()
+        self._made = threading.Condition(self._lock)
         self._known: dict[int, Registration] = {}
+        self._making: dict[int, bool] = {}  # regions; whether they were unregistered meanwhile
 
     def take(self, region: LocalRegion) -> Registration:
         """May take long for a big region that is new. Raises TransferBusy when the kernel refuses
         to pin so much."""
         with self._lock:
+            while region.id in self._making:
+                self._made.wait()
             found = self._known.get(region.id)
             if found is not None:
                 found.uses += 1
                 return found
-        wish(region.address, region.length)
-        with self._lock:
-            found = self._known.get(region.id) or self._register(region)
-            found.uses += 1
-            return found
-
-    def _register(self, region: LocalRegion) -> Registration:
+            self._making[region.id] = False
         try:
-            mr = self._verbs.mr.MR(self._pd, region.length, self._access, address=region.address)
+            mr = self._register(region)
+        except BaseException:
+            self._is_made(region.id)
+            raise
+        with self._lock:
+            made = Registration(region.id, region.memory, mr, mr.lkey, uses=1)
+            made.dead = self._making[region.id] or region.closing
+            if not made.dead:
+                self._known[region.id] = made
+        self._is_made(region.id)
+        return made
+
+    def _register(self, region: LocalRegion) -> Any:
+        wish(region.address, region.length)
+        try:
+            return self._verbs.mr.MR(self._pd, region.length, self._access, address=region.address)
         except self._verbs.error as error:
             raise TransferBusy(f"the adapter takes no more memory: {error}") from error
-        made = Registration(region.id, region.memory, mr, mr.lkey)
-        if region.closing:
-            made.dead = True
-        else:
-            self._known[region.id] = made
-        return made
+
+    def _is_made(self, region_id: int) -> None:
+        """Or could not be."""
+        with self._lock:
+            del self._making[region_id]
+            self._made.notify_all()
+
+    def prepare(self, region: LocalRegion) -> None:
+        """The region is pinned from now on, until it is unregistered. Blocks, and raises, like
+        `take`."""
+        self.release(self.take(region))
 
     def release(self, held: Registration) -> None:
         with self._lock:
             held.uses -= 1
-            if held.dead and not held.uses:
-                held.mr.close()
+            over = held.dead and not held.uses
+        if over:
+            held.mr.close()
 
     def forget(self, region_id: int) -> None:
         """The region is unregistered."""
         with self._lock:
+            if region_id in self._making:
+                self._making[region_id] = True
             found = self._known.pop(region_id, None)
-            if found is not None:
-                found.dead = True
-                if not found.uses:
-                    found.mr.close()
+            if found is None:
+                return
+            found.dead = True
+            over = not found.uses
+        if over:
+            found.mr.close()
 
     @property
     def bytes_pinned(self) -> int:
@@ -82,5 +106,9 @@ class MemoryCache:
             return sum(held.memory.length for held in self._known.values())
 
     def close(self) -> None:
+        """After what is being pinned; the rest goes at once."""
+        with self._lock:
+            while self._making:
+                self._made.wait()
         for region_id in list(self._known):
             self.forget(region_id)
