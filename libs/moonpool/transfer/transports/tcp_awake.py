@@ -14,6 +14,7 @@ from moonpool.transfer.lookout import HELD_UP_S, Lookout, Watch
 from moonpool.transfer.vectored import StreamBroken, Vector
 
 PIECE_S = 40e-6  # a few times what passes between pieces; then their sender has no CPU
+PLAIN_S = 0.25  # after a piece for which we were held up: each may be held up now
 
 
 def is_near(sock: socket.socket) -> bool:
@@ -77,21 +78,26 @@ class Intake:
         self._flows = flows or Flows(1)
         self._whole = False
         self._seen_bytes = 0
+        self._plain_until_s = 0.0
 
     def fill(self, sock: socket.socket, *, begun: bool) -> None:
         """Fills the vector, of which something has come if it has `begun`. Raises StreamBroken."""
         self._whole, self._seen_bytes = False, self._vector.moved_bytes
-        flows, pieces = self._flows, self._pieces
-        flows.begin(self)
+        pieces = self._pieces
+        self._flows.begin(self)
         try:
-            if not begun and flows.may_stay and not self.look(sock):
+            if not begun and self._may_stay and not self.look(sock):
                 _sleep(sock)
                 self.watch.came()
-            while not self._whole and flows.may_stay and pieces.stay(lambda: self._glance(sock)):
+            while not self._whole and self._may_stay and pieces.stay(lambda: self._glance(sock)):
                 pass
             self._vector.receive(sock.fileno())  # nothing is left of a vector that is full
         finally:
-            flows.end(self)
+            self._flows.end(self)
+
+    @property
+    def _may_stay(self) -> bool:
+        return self._flows.may_stay and time.perf_counter() >= self._plain_until_s
 
     def look(self, sock: socket.socket) -> bool:
         """Takes what comes first; False when a look for it was not likely to pay, or did not."""
@@ -107,10 +113,12 @@ class Intake:
         self._whole = vector.try_receive(sock.fileno(), once=True)
         if self._whole:
             return True
-        if vector.moved_bytes == self._seen_bytes:
+        if time.perf_counter() - start_s > HELD_UP_S:
+            self._plain_until_s = start_s + PLAIN_S
             return False
+        came = vector.moved_bytes > self._seen_bytes
         self._seen_bytes = vector.moved_bytes
-        return time.perf_counter() - start_s <= HELD_UP_S
+        return came
 
 
 def _sleep(sock: socket.socket) -> None:
