@@ -75,6 +75,7 @@ SPEAKS = {
         SUBJECTS.audit("public", "request_end"),
         SUBJECTS.metrics("gateway", "g"),
         SUBJECTS.where,
+        SUBJECTS.roll,
     ],
     "conductor": [
         SUBJECTS.kv_snapshot("store-1"),
@@ -92,7 +93,7 @@ SPEAKS = {
     ],
     "decode": [SUBJECTS.hello, SUBJECTS.tokens("r"), SUBJECTS.store("s", "put_end")],
     "colocated": [SUBJECTS.hello, SUBJECTS.tokens("r"), SUBJECTS.store("s", "get_start")],
-    "store": [SUBJECTS.hello, SUBJECTS.kv_events("s"), SUBJECTS.load("s")],
+    "store": [SUBJECTS.hello, SUBJECTS.kv_events("s"), SUBJECTS.load("s"), SUBJECTS.roll],
     "exporter": [SUBJECTS.metrics("exporter", "e")],
     "observer": [],
     "operator": [
@@ -102,6 +103,7 @@ SPEAKS = {
         SUBJECTS.advise,
         SUBJECTS.role("c"),
         SUBJECTS.store("s", "drain"),
+        SUBJECTS.roll,
     ],
     "foreign": [SUBJECTS.hello, SUBJECTS.heartbeat, SUBJECTS.kv_events("f")],
 }
@@ -134,6 +136,13 @@ DEAF = {
     "operator": [">", "_INBOX_gateway.>", "_PARTS_store.>"],
     "foreign": ["mp.>", SUBJECTS.kv_events(), SUBJECTS.tokens("*"), "_INBOX_gateway.>"],
 }
+
+
+@pytest.mark.parametrize("user", [user for user in USERS if user not in ("exporter", "observer")])
+async def test_whoever_beats_hears_the_roll_called(server: NatsServer, user: str) -> None:
+    bus = await connect(server, user)
+    assert not await refused(bus, user, SUBJECTS.roll, listening=True)
+    await bus.close()
 
 
 @pytest.mark.parametrize("user", USERS)

@@ -1,7 +1,8 @@
-"""all -> all: who is there (`mp.registry.hello`, `.heartbeat`, `.goodbye`).
+"""all -> all: who is there (`mp.registry.hello`, `.heartbeat`, `.goodbye`, `.roll`).
 
 `hello` is a request that any conductor answers; instances ask it until one did. Heartbeats carry
-the whole registration each second, so that whoever starts late knows everybody after a second.
+the whole registration each second, so that whoever starts late knows everybody after a second; a
+roll call is answered with one at once, so that it need not wait.
 """
 
 import msgspec
@@ -46,6 +47,13 @@ class HelloReply(msgspec.Struct, frozen=True):
 class Heartbeat(msgspec.Struct, frozen=True):
     registration: Registration
     state: str  # "starting", "ready", "draining"
+    company: list[str] = []  # answering a roll call: ids of its role that it hears; []: not told
+
+
+class RollCall(msgspec.Struct, frozen=True):
+    """Somebody is new: say that you are there. `roles` empty: everybody."""
+
+    roles: list[str] = []
 
 
 class Goodbye(msgspec.Struct, frozen=True):

@@ -35,6 +35,10 @@ class Subjects:
     def goodbye(self) -> str:
         return f"{self.prefix}.registry.goodbye"
 
+    @property
+    def roll(self) -> str:
+        return f"{self.prefix}.registry.roll"
+
     def prefill(self, instance: str, verb: str) -> str:
         """verb: submit, cancel, ping"""
         return f"{self.prefix}.prefill.{instance}.{verb}"

@@ -1,6 +1,7 @@
 """Who is on the mesh: suspect before dead."""
 
 import pytest
+from msgspec.structs import replace
 
 from moonpool.messages.registry import Goodbye
 from moonpool.runtime import Change, ChangeKind, MembersCore
@@ -92,3 +93,27 @@ def test_a_goodbye_counts_only_for_its_own_epoch() -> None:
 def test_impossible_limits_are_refused() -> None:
     with pytest.raises(ValueError, match="must hold"):
         MembersCore(5.0, 5.0)
+
+
+def test_a_company_is_known_once_all_of_it_was_heard_or_has_gone() -> None:
+    core = make_core()
+    assert not core.is_told("store")
+    core.heartbeat(make_heartbeat("n1"), 0.0)
+    assert not core.is_told("store")
+    core.heartbeat(replace(make_heartbeat("n1"), company=["n1", "n2", "n3"]), 0.1)
+    core.heartbeat(make_heartbeat("n2"), 0.2)
+    core.check()
+    assert not core.is_told("store")
+    core.goodbye(Goodbye("n3", "e1"))
+    assert core.is_told("store")
+    assert not core.is_told("decode")
+
+
+def test_who_was_named_and_stays_silent_is_waited_for_no_longer_than_until_it_is_suspect() -> None:
+    core = make_core()
+    core.heartbeat(replace(make_heartbeat("n1"), company=["n1", "n2"]), 0.0)
+    core.tick(2.9)
+    assert not core.is_told("store")
+    core.tick(3.0)
+    assert core.is_told("store")
+    core.check()
