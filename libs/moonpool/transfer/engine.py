@@ -1,18 +1,29 @@
 """`TransferEngine`: what programs use. It chooses paths, retries on others and keeps deadlines."""
 
 import asyncio
+import logging
+import math
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path as FilePath
+from threading import get_ident
 from typing import Self
 from weakref import WeakSet, WeakValueDictionary
 
-from moonpool.messages.errors import CallerError, MoonpoolError
+from moonpool.messages.errors import BugError, CallerError, MoonpoolError
 from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer import memory
+from moonpool.transfer.arguments import (
+    check_grant,
+    check_location,
+    check_start,
+    priority_of,
+    seconds,
+)
+from moonpool.transfer.background import Background
 from moonpool.transfer.base import Op, Priority, TransferRequest
 from moonpool.transfer.batch import TransferBatch
 from moonpool.transfer.buffers import BufferPool
@@ -21,19 +32,18 @@ from moonpool.transfer.job import COLLISIONS_MAX, Job, PathFailed
 from moonpool.transfer.latencies import Latencies
 from moonpool.transfer.line_desk import LineDesk
 from moonpool.transfer.mapping import MappedView, mapper_of
-from moonpool.transfer.pages import THREADS_MAX, Progress, prepare
+from moonpool.transfer.pages import THREADS_MAX, Progress, beside_the_loop, prepare
 from moonpool.transfer.path_log import PathLog
-from moonpool.transfer.planning import check_pair, groups, pieces
+from moonpool.transfer.planning import mark, plan
 from moonpool.transfer.regions import LocalRegion, RegionTable
 from moonpool.transfer.remote import OpenedGrant
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls, TlsFiles
 from moonpool.transfer.topology import Topology, discover
 from moonpool.transfer.transports.base import Path, Surroundings, Transport, TransportUnavailable
-from moonpool.transfer.transports.kinds import KINDS, ONE_SIDED
+from moonpool.transfer.transports.kinds import KINDS, path_of, paths_to
 
-INLINE_BYTES = 1 << 20  # a batch up to this size is copied at once: a thread would cost more
-INLINE_RANGES = 64
+log = logging.getLogger(__name__)
 JOBS_MAX = 65_536  # slices under way in one engine
 TRIES_PER_PATH = 2
 
@@ -49,10 +59,11 @@ class TransferEngine:
     def __init__(self, name: str, epoch: str, host_id: str, checksum: bool = False) -> None:
         """Use `start`."""
         self.name = name
-        self._checksum = checksum
+        self._checksum = bool(checksum)
         self.epoch = epoch
         self.unavailable: dict[str, str] = {}  # transport -> why this host cannot run it
         self._loop = asyncio.get_running_loop()
+        self._thread = get_ident()
         self._tally = Tally()
         self._path_log = PathLog(name)
         self._table = RegionTable(name, epoch, host_id)
@@ -60,6 +71,7 @@ class TransferEngine:
         self._opened: WeakValueDictionary[bytes, OpenedGrant] = WeakValueDictionary()
         self._views: WeakSet[MappedView] = WeakSet()
         self._jobs: set[Job] = set()
+        self._background = Background(self._jobs, self._go)
         self._ended: deque[tuple[Job, Exception | None, str]] = deque()
         self._wake_pending = False
         self._closed = False
@@ -93,6 +105,7 @@ class TransferEngine:
         small transfers look for what is expected within 0.1 ms before they sleep. Raises
         BadTransfer when the name is taken in `run_dir`, a host cannot be listened on, or a
         transport is unknown."""
+        check_start(name, host_id, listen_host, transports)
         engine = cls(name, secrets.token_hex(8), host_id, checksum)
         around = Surroundings(
             name=name,
@@ -141,17 +154,20 @@ class TransferEngine:
     # Memory.
 
     def allocate(self, length: int, location: str = "") -> LocalRegion:
-        """New zeroed memory that every transport can reach (a sealed memfd mapping). `location`:
-        where it is, for the choice of NICs: "cpu:N", "cuda:N" or "". Raises BadTransfer, OSError
-        when the kernel has no room."""
+        """New zeroed memory of the host that every transport can reach (a sealed memfd mapping),
+        until `unregister` or `close`, whoever still refers to it. `location`: what it is near to,
+        for the choice of NICs: "cpu:N", "cuda:N" or "". Raises BadTransfer, OSError when the
+        kernel has no room."""
         self._check_open()
+        check_location(location)
         return self._table.add(memory.allocate(length), location)
 
     def register_memory(self, buffer: object, location: str = "") -> LocalRegion:
         """Memory of the caller's: numpy, torch on the CPU, mmap, bytearray, SharedMemory, or a pair
-        (address, length) that the caller keeps alive. Peers reach it by copying transports only,
-        since it lies in no shareable file. Raises BadTransfer."""
+        (address, length) that the caller keeps alive. Peers do not reach it through shm, since it
+        lies in no shareable file; over tcp and rdma they do. Raises BadTransfer."""
         self._check_open()
+        check_location(location)
         return self._table.add(memory.wrap(buffer), location)
 
     def make_pool(self, size_bytes: int, location: str = "") -> BufferPool:
@@ -163,21 +179,23 @@ class TransferEngine:
         self, region: LocalRegion, progress: Progress | None = None, *, threads: int = THREADS_MAX
     ) -> None:
         """Makes all pages of a region be there, in pieces and by several threads; `progress` hears
-        bytes done and bytes in all. Never needed, but first transfers are faster for it, and so is
-        what an adapter pins. Raises OSError when there is no memory for them."""
+        bytes done and bytes in all. Then adapters pin it. Never needed, but else the first transfer
+        has to wait for all that. Raises OSError without memory, TransferBusy (adapters)."""
         self._check_open()
         await prepare(region.memory, progress, threads)
+        await beside_the_loop([partial(pin, region) for pin in self._table.pins])
 
     # Transfers.
 
     def open(self, grant: RegionGrant) -> OpenedGrant:
         """The peer's range. Nothing is connected yet. Raises BadTransfer when no transport of ours
-        reaches the peer."""
+        reaches the peer, or the grant says what no owner issues."""
         self._check_open()
-        known = self._opened.get(grant.key)
+        known = self._opened.get(grant.key) if type(grant.key) is bytes else None
         if known is not None and known.grant == grant:
             return known
-        paths = list(self._paths(grant))
+        check_grant(grant)
+        paths = paths_to(grant, self._transports, self.unavailable)
         if not paths:
             offered = ", ".join(e.transport for e in grant.endpoints) or "nothing"
             raise BadTransfer(
@@ -195,6 +213,7 @@ class TransferEngine:
         Raises BadTransfer where the two share no memory, GrantRefused, PeerLost, TransferTimeout,
         RegionClosed."""
         self._check_open()
+        lease_s = seconds(lease_s, "lease_s", above_zero=False)
         path = mapper_of(remote)
         look = self.register_memory(bytearray(1))  # a read attaches, under all the usual checks
         try:
@@ -207,14 +226,6 @@ class TransferEngine:
         self._views.add(view)
         return view
 
-    def _paths(self, grant: RegionGrant) -> Iterator[Path]:
-        for kind, transport in self._transports.items():
-            if kind in self.unavailable:
-                continue
-            endpoints = [e for e in grant.endpoints if e.transport == kind]
-            if endpoints:
-                yield from transport.paths(grant, endpoints)
-
     def submit(
         self,
         requests: Sequence[TransferRequest],
@@ -224,60 +235,50 @@ class TransferEngine:
         checksum: bool | None = None,
     ) -> TransferBatch:
         """Starts all requests; order among them is undefined. Never blocks longer than a copy of
-        `INLINE_BYTES`. `checksum`: bytes that were damaged on the way are sent again, and are
+        a MiB. `checksum`: bytes that were damaged on the way are sent again, and are
         TransferCorrupt when it happens on every path; None: as the engine was started. Raises, and
         then nothing was started: BadTransfer, GrantRefused (rights), RegionClosed, TransferBusy.
         What happens later is told by the batch."""
         self._check_open()
-        if deadline_s <= 0:
-            raise BadTransfer(f"deadline_s {deadline_s} must be positive")
+        if get_ident() != self._thread:
+            raise BadTransfer("submit was called on another thread than that of the engine's loop")
+        if type(priority) is not Priority:
+            priority = priority_of(priority)
+        if not (type(deadline_s) is float and 0 < deadline_s < math.inf):
+            deadline_s = seconds(deadline_s, "deadline_s")
         batch = TransferBatch(self._loop, len(requests), deadline_s, self._stop)
-        jobs = self._plan(batch, requests, priority, time.monotonic() + deadline_s)
+        jobs = plan(self._table, batch, requests, priority, time.monotonic() + deadline_s)
         if len(self._jobs) + len(jobs) > JOBS_MAX:
             raise TransferBusy(f"{len(self._jobs)} slices wait already", retry_after_s=0.1)
-        small = len(jobs) <= INLINE_RANGES and _payload(jobs) <= INLINE_BYTES
-        checked = self._checksum if checksum is None else checksum
+        checked = self._checksum if checksum is None else bool(checksum)
+        mark(jobs, checked)
         batch.begin(jobs)
         self._jobs.update(jobs)
+        if priority is Priority.BACKGROUND:
+            self._background.expect(jobs)
         for job in jobs:
-            job.inline = small and len(job.slice.lengths) <= INLINE_RANGES
-            job.checked = checked
             self._start(job)
         batch.arm()
         return batch
-
-    def _plan(
-        self,
-        batch: TransferBatch,
-        requests: Sequence[TransferRequest],
-        priority: Priority,
-        expires_s: float,
-    ) -> list[Job]:
-        jobs = []
-        for op, local, remote, indices in groups(requests):
-            if local.table is not self._table or remote.opener is not self._table:
-                raise BadTransfer("local and remote must come from this transfer engine")
-            check_pair(op, local, remote)
-            for piece in pieces(requests, local.length, remote, indices):
-                mine = indices[piece.first : piece.last]
-                jobs.append(Job(batch, op, local, remote, piece, mine, priority, expires_s))
-        return jobs
 
     def _start(self, job: Job) -> None:
         try:
             if job.held is None:
                 job.held = self._table.enter_local(job.local, partial(self._unregistered, job))
-            while job.checked and job.remote.paths[job.at_path].name in ONE_SIDED:
-                job.at_path += 1
-            path = job.remote.paths[job.at_path]
-        except RegionClosed as error:
+            path = path_of(job)
+        except (RegionClosed, BadTransfer) as error:
             self._finish(job, error)
             return
-        except IndexError:
-            where = job.remote.grant.segment
-            self._finish(job, BadTransfer(f"no path to {where} can compare checksums"))
-            return
-        path.start(job)
+        start = self._background.start if job.priority is Priority.BACKGROUND else self._go
+        start(job, path)
+
+    def _go(self, job: Job, path: Path) -> None:
+        try:
+            path.start(job)
+        except Exception as error:  # a job that was not taken must end as well
+            log.exception("transfer to %s failed over %s", job.remote.grant.segment, path.name)
+            if job in self._jobs and (job.claim() or job.inline):
+                self._finish(job, BugError(f"{path.name} failed: {error!r}"))
 
     # What transports report.
 
@@ -351,6 +352,8 @@ class TransferEngine:
         if error is not None:
             self._tally.add(f"failures.{error.code if isinstance(error, MoonpoolError) else 'bug'}")
         job.batch.ended(job, error)
+        if self._background:
+            self._background.ended(job)
 
     # The rest.
 
@@ -364,6 +367,7 @@ class TransferEngine:
         if "tcp" in self._transports:
             out["tcp.streams_served"] += self.lines.served
         out["slices_under_way"] = len(self._jobs)
+        out["background_waiting"] = self._background.waiting
         out["views_open"] = sum(view.open for view in self._views)
         return out
 
@@ -383,6 +387,7 @@ class TransferEngine:
         for view in list(self._views):
             view.end(gone)
         self.lines.close()
+        self._background.close()
         await asyncio.gather(*(t.close() for t in self._transports.values()))
         self._take_reports()
         for region in self._table.regions():
@@ -391,9 +396,3 @@ class TransferEngine:
     def _check_open(self) -> None:
         if self._closed:
             raise RegionClosed("the transfer engine is closed")
-
-
-def _payload(jobs: Sequence[Job]) -> int:
-    if len(jobs) == 1:
-        return jobs[0].slice.payload
-    return sum(job.slice.payload for job in jobs)

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from moonpool.transfer.arguments import number
 from moonpool.transfer.errors import BadTransfer
 
 HUGE_PAGE_BYTES = 2 << 20
+LENGTH_MAX = 1 << 56  # more than any address space has
 _MADV_HUGEPAGE = 14
 _MAP_FIXED = 0x10
 _PROT_NONE = 0
@@ -105,9 +107,10 @@ def _memory(fd: int, length: int, *, writable: bool, keep_fd: bool) -> Memory:
 
 def allocate(length: int) -> Memory:
     """Zeroed memory in a sealed memfd: its size can never change under a peer that mapped it.
-    Raises BadTransfer on a length below one, OSError when the kernel has no room."""
-    if length < 1:
-        raise BadTransfer(f"cannot allocate {length} bytes: at least one is needed")
+    Raises BadTransfer on a length that no memory has, OSError when the kernel has no room."""
+    length = number(length, "length")
+    if not 0 < length <= LENGTH_MAX:
+        raise BadTransfer(f"cannot allocate {length} bytes: 1 to {LENGTH_MAX} can be")
     fd = os.memfd_create("moonpool", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, length)

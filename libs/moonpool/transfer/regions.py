@@ -19,6 +19,7 @@ from typing import Protocol
 from msgspec import structs
 
 from moonpool.messages.segments import Endpoint, RegionGrant
+from moonpool.transfer.arguments import number, seconds
 from moonpool.transfer.errors import BadTransfer, GrantRefused, RegionClosed, TransferTimeout
 from moonpool.transfer.memory import Memory
 from moonpool.transfer.slices import Column
@@ -35,7 +36,7 @@ class Pass:
     """The right to touch a region's bytes now. `cut` ends the holder's work at once."""
 
     region: "LocalRegion"
-    key: bytes
+    key: bytes = field(repr=False)
     cut: Callable[[], None]
 
 
@@ -47,7 +48,7 @@ class _Issued:
     expires_unix_s: float
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)  # keys are in its fields
 class LocalRegion:
     """Registered memory of this process. Make one with `TransferEngine.allocate`."""
 
@@ -59,6 +60,10 @@ class LocalRegion:
     issued: dict[bytes, _Issued] = field(default_factory=dict)
     expiring: list[tuple[float, bytes]] = field(default_factory=list)  # heap of (when, key)
     inside: set[Pass] = field(default_factory=set)
+
+    def __repr__(self) -> str:
+        state = "unregistered" if self.closing else f"{len(self.issued)} grants"
+        return f"<LocalRegion {self.table.name}/{self.id} of {self.length} bytes, {state}>"
 
     @property
     def length(self) -> int:
@@ -77,7 +82,8 @@ class LocalRegion:
         self, rights: str, *, offset: int = 0, length: int | None = None, ttl_s: float = 0.0
     ) -> RegionGrant:
         """A capability for `[offset, offset + length)`; rights "r", "w" or "rw". ttl_s 0: for as
-        long as the region is registered. Raises BadTransfer, RegionClosed."""
+        long as the region is registered; no other span that is not above it. Raises BadTransfer,
+        RegionClosed."""
         return self.table.grant(self, rights, offset, length, ttl_s)
 
     def revoke(self, grant: RegionGrant) -> None:
@@ -119,6 +125,7 @@ class RegionTable:
         self.endpoints: list[Endpoint] = []
         self.topology = Topology()
         self.notifiers: list[Notifier] = []  # of transports whose peers do without us
+        self.pins: list[Callable[[LocalRegion], None]] = []  # of adapters; they block
         self.offer_line: Callable[[socket.socket, bytes], bool] = _no_lines  # from any thread
         self.refused: Counter[str] = Counter()  # by reason
         self._lock = threading.Lock()
@@ -141,7 +148,9 @@ class RegionTable:
     def grant(
         self, region: LocalRegion, rights: str, offset: int, length: int | None, ttl_s: float
     ) -> RegionGrant:
-        length = region.length - offset if length is None else length
+        offset = number(offset, "offset")
+        length = region.length - offset if length is None else number(length, "length")
+        ttl_s = seconds(ttl_s, "ttl_s", above_zero=False)
         if rights not in ("r", "w", "rw"):
             raise BadTransfer(f'rights {rights!r} are none of "r", "w", "rw"')
         if offset < 0 or length < 1 or offset + length > region.length:
@@ -262,7 +271,7 @@ class RegionTable:
     async def wait_gone(self, region: LocalRegion, key: bytes | None, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         while count := self._unconfirmed(region, key):
-            if time.monotonic() >= deadline:
+            if not time.monotonic() < deadline:  # nor when it is no number
                 raise TransferTimeout(f"{count} peers may still copy to or from a withdrawn range")
             await asyncio.sleep(0.001)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from moonpool.messages.errors import BugError
 from moonpool.transfer.job import COLLISIONS_MAX, Job, PathFailed
 from moonpool.transfer.spraying.sizes import slice_bytes
 from moonpool.transfer.spraying.spray import Spray
@@ -174,12 +175,20 @@ class SprayedPath:
         self._pumping = True
         try:
             while (handed := self._spray.next(time.monotonic())) is not None:
-                self._lanes[handed.way].path.start(handed.load.item)
+                self._hand(handed.load.item, self._lanes[handed.way])
         finally:
             self._pumping = False
         if self._loads and self._timer is None:
             self._watch_s = time.monotonic() + WATCH_S
             self._timer = asyncio.get_running_loop().call_later(WATCH_S, self._watch)
+
+    def _hand(self, job: Job, lane: Lane) -> None:
+        try:
+            lane.path.start(job)
+        except Exception as error:  # it may be another's turn that this would end
+            log.exception("slice for %s failed over %s", self._peer, lane.where)
+            if job.carrier is self and job.claim():
+                self._report(job, BugError(f"{self.name} failed: {error!r}"), self.name)
 
     def _watch(self) -> None:
         """Ways that do not answer are left, and those that have rested are tried. Who was held up

@@ -5,10 +5,15 @@ import re
 from typing import Any
 
 from moonpool.transfer.errors import BadTopology
-from moonpool.transfer.topology.matrix import Row, Topology
+from moonpool.transfer.topology.matrix import ANY_LOCATION, Row, Topology
 
-_LOCATION = re.compile(r"(cpu|cuda|musa|hip|npu|gpu):(0|[1-9][0-9]*)|\*")
+_LOCATION = re.compile(r"(cpu|cuda|musa|hip|npu|gpu):(0|[1-9][0-9]*)")
 _SHAPE = "[[preferred NICs], [other NICs]]"
+
+
+def is_location(name: str) -> bool:
+    """Whether memory can be there: "cpu:0", "cuda:0"."""
+    return _LOCATION.fullmatch(name) is not None
 
 
 def parse(text: str) -> Topology:
@@ -40,7 +45,7 @@ def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _row(location: str, value: Any) -> Row:
-    if not _LOCATION.fullmatch(location):
+    if location != ANY_LOCATION and not is_location(location):
         raise BadTopology(f'{location!r} is no location: "cpu:0" or "cuda:0" is')
     if not isinstance(value, list) or len(value) != 2:
         given = f"a list of {len(value)}" if isinstance(value, list) else _kind(value)

@@ -81,18 +81,19 @@ class MemoryPath:
         """Takes the job. Never blocks longer than one small copy."""
         if job.inline:
             if job.claim():
-                self._reporter.report(job, self._copy(job), self.name)
+                self._reporter.report(job, self._copied(job), self.name)
             return
         self._pool.put(Whole(lambda: self._run_on_thread(job)), job.priority)
 
     def _run_on_thread(self, job: Job) -> None:
-        if not job.claim():
-            return
+        if job.claim():
+            self._reporter.report_from_thread(job, self._copied(job), self.name)
+
+    def _copied(self, job: Job) -> Exception | None:
         try:
-            end = self._copy(job)
-        except Exception as error:  # noqa: BLE001  top of a thread: every job must end
-            end = BugError(f"copy failed: {error!r}")
-        self._reporter.report_from_thread(job, end, self.name)
+            return self._copy(job)
+        except Exception as error:  # noqa: BLE001  every job must end
+            return BugError(f"copy failed: {error!r}")
 
     def _copy(self, job: Job) -> Exception | None:
         """Why the copy does not count; None when every byte is where it belongs."""

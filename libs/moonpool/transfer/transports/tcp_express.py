@@ -9,11 +9,13 @@ first, once all else that the loop has at hand is done (`lookout.py`).
 import asyncio
 import contextlib
 import errno
+import logging
 import socket
 import time
 from collections import deque
 from collections.abc import Callable
 
+from moonpool.messages.errors import BugError
 from moonpool.transfer.base import Op, Priority
 from moonpool.transfer.job import Job
 from moonpool.transfer.lookout import Lookout
@@ -22,6 +24,7 @@ from moonpool.transfer.transports.nics import Source
 from moonpool.transfer.transports.tcp_stream import End, Stream
 from moonpool.transfer.vectored import StreamBroken, Vector
 
+log = logging.getLogger(__name__)
 PAYLOAD_MAX = 1 << 20  # above, a thread that blocks is faster
 WRITE_FAR_MAX = 256 << 10  # the same for what must wait until a network has taken it
 JOBS_MAX = 16  # in flight
@@ -134,6 +137,9 @@ class ExpressStream(Stream):
         except StreamBroken as error:
             self.break_off(str(error), error)
             return
+        except Exception as error:  # noqa: BLE001  of the first unsent job; others try again
+            self._drop(self._unsent[0], error)
+            return
         self._watch_writable(False)
         self._await_answer()
 
@@ -181,6 +187,14 @@ class ExpressStream(Stream):
             if self._expecting:
                 self._cut_short(self._in_flight[0])
             self.break_off(str(error), error)
+        except Exception as error:  # noqa: BLE001  of the first that waits for an answer
+            self._drop(self._in_flight[0] if self._in_flight else None, error)
+
+    def _drop(self, job: Job | None, error: Exception) -> None:
+        """Something is wrong with `job`, or with us: the stream is not to be trusted any more."""
+        log.error("express stream to %s failed", self._peer, exc_info=error)
+        self.blame(job, BugError(f"tcp failed: {error!r}"))
+        self.break_off(f"failed: {error!r}")
 
     def _require_silence(self) -> None:
         """A look may have taken the answer that the loop calls us for. Raises StreamBroken when

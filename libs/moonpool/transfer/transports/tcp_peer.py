@@ -3,10 +3,12 @@ more stream for what is small."""
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 
-from moonpool.messages.errors import MoonpoolError
+from moonpool.messages.errors import BugError, MoonpoolError
+from moonpool.transfer.base import Priority
 from moonpool.transfer.errors import PeerLost
 from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.lanes import Lanes
@@ -21,6 +23,7 @@ from moonpool.transfer.transports.tcp_keeper import Keeper
 from moonpool.transfer.transports.tcp_stream import ConnectFailed, Stream
 from moonpool.transfer.vectored import StreamBroken
 
+log = logging.getLogger(__name__)
 STREAMS_PER_PEER = 2
 IDLE_S = 30.0  # a stream without work closes
 RETIRE_LOOK_S = 0.05  # between looks whether a stream that must go is idle
@@ -65,6 +68,7 @@ class TcpPath:
         self._retired = False  # its streams close as soon as they are idle
         self._lanes: Lanes[Job] = Lanes()
         self._lock = threading.Lock()  # over lanes, streams and those without work
+        self._background_on: Stream | None = None  # the others are for the foreground
         self._idle: list[threading.Condition] = []  # a stream each; the last had work last
         self._streams: dict[Stream, threading.Thread] = {}
         self._threads: list[threading.Thread] = []  # may still be ending
@@ -111,13 +115,13 @@ class TcpPath:
         )
         name = f"moonpool-tcp-{self._peer}-{len(self._streams)}"
         thread = threading.Thread(target=self._run, args=(stream,), name=name, daemon=True)
+        thread.start()  # waits for our lock before it is done: nothing counts on it if this raises
         self._streams[stream] = thread
         self._retired = False
         if self._keeper is not None:
             self._keeper.opened()
         self._threads = [t for t in self._threads if t.is_alive()]
         self._threads.append(thread)
-        thread.start()
 
     def _end(self, job: Job, error: Exception | None) -> None:
         self._reporter.report_from_thread(job, error, self.name)
@@ -148,20 +152,24 @@ class TcpPath:
             self._left,
             self._lookouts.small,
         )
-        self._connecting = express
         loop = asyncio.get_running_loop()
         name = f"moonpool-tcp-{self._peer}-express"
         thread = threading.Thread(
             target=self._connect, args=(express, loop), name=name, daemon=True
         )
-        self._threads.append(thread)
         thread.start()
+        self._connecting = express
+        self._threads.append(thread)
 
     def _connect(self, express: ExpressStream, loop: asyncio.AbstractEventLoop) -> None:
         connected = False
-        with contextlib.suppress(ConnectFailed, StreamBroken, OSError):
+        try:
             express.connect()
             connected = True
+        except (ConnectFailed, StreamBroken, OSError):
+            pass  # it is tried again in time
+        except Exception:  # top of a thread: the path waits for what it says
+            log.exception("express stream to %s failed", self._peer)
         with contextlib.suppress(RuntimeError):  # the loop is closed, and the path with it
             loop.call_soon_threadsafe(self._connected, express, connected)
 
@@ -204,8 +212,10 @@ class TcpPath:
 
     def _run(self, stream: Stream) -> None:
         failure: MoonpoolError | None = None
+        connected = False
         try:
             stream.connect()
+            connected = True
             self._pump(stream)
         except ConnectFailed as error:
             failure = error.cause
@@ -213,6 +223,12 @@ class TcpPath:
         except (StreamBroken, OSError) as error:
             self._tally.add("tcp.streams_broken")
             stream.fail_all(str(error), error)
+        except Exception as error:  # top of a thread: jobs must end, whatever happens
+            log.exception("tcp stream to %s failed", self._peer)
+            self._tally.add("tcp.streams_broken")
+            bug = BugError(f"tcp failed: {error!r}")
+            stream.fail_all(str(bug))
+            failure = None if connected else bug
         finally:
             stream.close()
             self._leave(stream, failure)
@@ -221,13 +237,19 @@ class TcpPath:
         """Until idle for long. Raises StreamBroken."""
         while True:
             job = self._next(stream)
-            if job is not None:
-                if job.claim():
-                    stream.send(job)
-            elif stream.in_flight:
-                stream.receive()
-            else:
-                return
+            try:
+                if job is not None:
+                    if job.claim():
+                        stream.send(job)
+                elif stream.in_flight:
+                    stream.receive()
+                else:
+                    return
+            except OSError:
+                raise
+            except Exception as error:
+                stream.blame(job, BugError(f"tcp failed: {error!r}"))
+                raise
 
     def _next(self, stream: Stream) -> Job | None:
         """A job that may be sent now. None: first take a reply, or go (then the stream is no
@@ -235,9 +257,14 @@ class TcpPath:
         bell = threading.Condition(self._lock)
         with self._lock:
             while True:
-                job = self._lanes.take(time.monotonic())
+                if self._background_on is stream and not stream.in_flight:
+                    self._background_on = None
+                background = self._background_on in (None, stream)
+                job = self._lanes.take(time.monotonic(), background=background)
                 if job is not None:
                     if stream.can_send(job):
+                        if job.priority is Priority.BACKGROUND:
+                            self._background_on = stream
                         return job
                     self._lanes.put_back(job, job.priority, time.monotonic())
                     return None
@@ -260,6 +287,9 @@ class TcpPath:
         """The stream is over. Jobs that wait get another, or learn why none can be made."""
         with self._lock:
             self._streams.pop(stream, None)
+            if self._background_on is stream:
+                self._background_on = None
+                self._wake_all()
             jobs: list[Job] = []
             if failure is not None or self._closed:
                 if not self._streams:

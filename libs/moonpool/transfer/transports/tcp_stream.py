@@ -316,9 +316,7 @@ class Stream:
             self._told.difference_update(names)
         self._end(job, error)
 
-    def fail_all(
-        self, reason: str, error: OSError | None = None, cause: MoonpoolError | None = None
-    ) -> None:
+    def fail_all(self, reason: str, error: OSError | None = None) -> None:
         """Every job in flight ends: the stream is broken. A peer that answered before and then hung
         up did so for another job's sake (refused, or revoked), or is gone: then the next connection
         tells, and no job has to pay for this one."""
@@ -330,8 +328,8 @@ class Stream:
             hung_up or self._spoiled or any(job.stopped is not None for job in self._in_flight)
         )
         while self._in_flight:
-            why = cause or PeerLost(f"stream to {self._peer} broke: {reason}")
-            self._finish(PathFailed(why, collateral=collateral))
+            cause = PeerLost(f"stream to {self._peer} broke: {reason}")
+            self._finish(PathFailed(cause, collateral=collateral))
 
     def _abandon(self) -> None:
         """What was sent and has not arrived never will: it would arrive late, in memory that may be
@@ -348,6 +346,12 @@ class Stream:
                 self._sock.close()
 
     # From any thread.
+
+    def blame(self, job: Job | None, bug: MoonpoolError) -> None:
+        """`job`, or else what is answered next, ends with `bug`; others in flight try again."""
+        hit = job or (self._in_flight[0] if self._in_flight else None)
+        if hit is not None:
+            hit.stopped = hit.stopped or bug
 
     def cut(self, job: Job) -> None:
         """Breaks the stream if `job` is in flight on it; other jobs in flight try again."""

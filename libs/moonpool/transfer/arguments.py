@@ -1,0 +1,139 @@
+"""What callers and peers hand in, checked before anything is made of it. Pure.
+
+A grant comes from a peer, and is no more to be trusted than what else comes from there.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from operator import index
+from typing import SupportsFloat
+
+from moonpool.messages.segments import Endpoint, RegionGrant
+from moonpool.transfer.base import Op, Priority
+from moonpool.transfer.errors import BadTransfer
+from moonpool.transfer.topology import is_location
+from moonpool.transfer.wire import EPOCH_BYTES, KEY_BYTES
+
+NUMBERS_END = 1 << 63  # of offsets, lengths and regions on every wire
+ENDPOINTS_MAX = 64  # of one grant
+TEXT_MAX = 4096  # characters of an address
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")  # a part of a file's name
+
+
+def check_name(name: object) -> None:
+    """Of an engine, whose socket is called after it. Raises BadTransfer."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BadTransfer(
+            f"{_short(name)} is no name of an engine: 1 to 200 letters, digits, '_', '-' or '.', "
+            "which does not come first"
+        )
+
+
+def check_start(
+    name: object, host_id: object, listen_host: object, transports: Sequence[str]
+) -> None:
+    """What an engine is started with. Raises BadTransfer."""
+    check_name(name)
+    if not isinstance(host_id, str):
+        raise BadTransfer(f"host_id {_short(host_id)} is no text")
+    if not isinstance(listen_host, str) or not listen_host.strip():
+        raise BadTransfer(f"listen_host {_short(listen_host)} is no address, like 127.0.0.1 or ::")
+    if isinstance(transports, str) or len(set(transports)) != len(transports):
+        raise BadTransfer(f"transports {_short(transports)} must be a list, each named once")
+
+
+def check_location(location: object) -> None:
+    """Of memory; "" is anywhere. Raises BadTransfer."""
+    if not isinstance(location, str) or (location and not is_location(location)):
+        raise BadTransfer(f'{_short(location)} is no location: "cpu:0", "cuda:0" or "" is')
+
+
+def number(value: object, what: str) -> int:
+    """As a plain int, when it is a whole number of any kind. Raises BadTransfer."""
+    try:
+        return int(index(value))  # type: ignore[arg-type]
+    except TypeError as error:
+        raise BadTransfer(f"{what} {_short(value)} is no whole number") from error
+
+
+def seconds(value: object, what: str, *, above_zero: bool = True) -> float:
+    """As a plain float, when it is a finite span. Raises BadTransfer."""
+    span = float(value) if isinstance(value, SupportsFloat) else math.nan
+    if not (0 < span < math.inf or (span == 0 and not above_zero)):
+        least = "above 0" if above_zero else "0 or more"
+        raise BadTransfer(f"{what} {_short(value)} must be seconds, {least} and finite")
+    return span
+
+
+def op_of(value: object) -> Op:
+    """Raises BadTransfer."""
+    try:
+        return Op(value)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise BadTransfer(f"op {_short(value)} is neither READ nor WRITE") from error
+
+
+def priority_of(value: object) -> Priority:
+    """Raises BadTransfer."""
+    try:
+        return Priority(value)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise BadTransfer(f"priority {_short(value)} is none of {list(Priority)}") from error
+
+
+def check_grant(grant: object) -> None:
+    """That no field of it can stand in the way of others: what fits no frame would end in the
+    middle of one. Raises BadTransfer."""
+    if not isinstance(grant, RegionGrant):
+        raise BadTransfer(f"{_short(grant)} is no grant")
+    problem = _range_problem(grant) or _text_problem(grant)
+    if problem:
+        raise BadTransfer(f"a grant of {_short(grant.segment)} has {problem}")
+
+
+def _range_problem(grant: RegionGrant) -> str:
+    region, offset, length = grant.region, grant.offset, grant.length
+    if not all(type(each) is int for each in (region, offset, length)):
+        return "a region, an offset or a length that is no whole number"
+    if not 0 <= region < NUMBERS_END:
+        return f"region {region}"
+    if offset < 0 or length < 1 or offset + length > NUMBERS_END:
+        return f"the range [{offset}, +{length})"
+    if not isinstance(grant.key, bytes) or len(grant.key) != KEY_BYTES:
+        return f"a key that is not of {KEY_BYTES} bytes"
+    expires = grant.expires_unix_s
+    if not isinstance(expires, int | float) or not math.isfinite(expires):
+        return f"no moment to expire at: {_short(expires)}"
+    return ""
+
+
+def _text_problem(grant: RegionGrant) -> str:
+    texts = (grant.segment, grant.epoch, grant.host_id, grant.rights)
+    if not all(isinstance(text, str) for text in texts):
+        return "a name that is no text"
+    if not _NAME.fullmatch(grant.segment):
+        return "an owner of no proper name"
+    if not grant.epoch.isascii() or not 0 < len(grant.epoch) <= EPOCH_BYTES:
+        return f"epoch {_short(grant.epoch)}"
+    ends = grant.endpoints
+    if not isinstance(ends, list) or len(ends) > ENDPOINTS_MAX:
+        return f"no list of at most {ENDPOINTS_MAX} endpoints"
+    return next((found for end in ends if (found := _endpoint_problem(end))), "")
+
+
+def _endpoint_problem(end: object) -> str:
+    if not isinstance(end, Endpoint):
+        return f"an endpoint {_short(end)}"
+    for text in (end.transport, end.address, end.nic):
+        if not isinstance(text, str) or len(text) > TEXT_MAX or (text and not text.isprintable()):
+            return f"an endpoint at {_short(text)}"
+    if type(end.rank) is not int or not 0 <= end.rank < NUMBERS_END:
+        return f"an endpoint of rank {_short(end.rank)}"
+    return ""
+
+
+def _short(value: object) -> str:
+    """For a message: it may be long, and its `repr` may be anything."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
