@@ -201,9 +201,9 @@ class Absences:
         keys: dict[TenantId, list[BlockKey]] = defaultdict(list)
         for note in notes:
             since_s = asked_s - note.age_s
-            if self._is_new and note.kind != "prefix":
-                what = BlockKey(note.key) if note.kind == "key" else note.kind
-                self.notes.void(note.tenant, what)
+            if self._is_new:  # of a prefix, names that are not back yet cannot be told apart
+                wide = "all" if note.kind == "all" else "named"
+                self.notes.void(note.tenant, BlockKey(note.key) if note.kind == "key" else wide)
             if note.kind == "key":
                 if not self.notes.is_newer(BlockKey(note.key), since_s):
                     keys[note.tenant].append(BlockKey(note.key))

@@ -43,7 +43,7 @@ class NodeDraining(CapacityError):
 
 
 class WasAway(CapacityError):
-    code = "busy"
+    code = "away"
 
     def __init__(self) -> None:
         super().__init__("this node was away: put it again", retry_after_s=0.05)

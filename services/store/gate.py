@@ -1,5 +1,7 @@
 """Who asks about names while the node is not sure of them: readers wait, writers come again."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from moonpool.kv import KEY_BYTES
@@ -14,6 +16,7 @@ from moonpool.messages.store import (
     RemoveRequest,
     SecureRequest,
 )
+from services.store.core import Commit
 from services.store.errors import WasAway
 from services.store.presence import Presence
 
@@ -33,6 +36,15 @@ async def admit(presence: Presence, request: msgspec.Struct) -> None:
                 await presence.wait()
         case ListRequest():
             await presence.wait()
+
+
+def but_names(commit: Commit, sound: Sequence[bool]) -> list[bool]:
+    """What of a commit that the node was away in may be believed: blocks, which are the same
+    whenever they come."""
+    return [
+        is_sound and index not in commit.takes and not obj.key.startswith(MARK)
+        for (index, obj, _), is_sound in zip(commit.doubtful, sound, strict=True)
+    ]
 
 
 def has_names(packed: bytes) -> bool:

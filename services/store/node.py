@@ -49,6 +49,7 @@ from services.store.asking import check_extent
 from services.store.checking import Checker
 from services.store.core import StoreCore
 from services.store.errors import BadRequest
+from services.store.gate import but_names
 from services.store.listing import Listing
 from services.store.mover import Mover
 from services.store.presence import Presence
@@ -86,8 +87,8 @@ class StoreNode:
         self.drain_within_s = 0.0
         self.more_stats: Callable[[], dict[str, int]] = dict
         self.say_farewell: Callable[[float], Awaitable[None]] = _nobody_to_give_to
-        self.on_relist: Callable[[], None] = _nobody_listens
-        self.end_lines: Callable[[TenantId], None] = _nobody_speaks
+        self.on_relist: Callable[[], None] = lambda: None
+        self.end_lines: Callable[[TenantId], None] = lambda tenant: None
         self.wait_saved: Callable[[float], Awaitable[bool]] = _nothing_to_save
         self._clock = clock
         self._on_changes = on_changes
@@ -125,11 +126,14 @@ class StoreNode:
         if any(len(item.takes) not in (0, KEY_BYTES) for item in request.items):
             raise BadRequest(f"a key has {KEY_BYTES} bytes")
         commit = self.core.begin_commit(request.put, request.items, self._clock.now())
+        epoch = self.presence.epoch
         self.settle()  # writers are out before their bytes are looked at
         sound = [False] * len(commit.doubtful)
         try:
             sound = await self._checker.are_sound([(o, sums) for _, o, sums in commit.doubtful])
         finally:
+            if self.presence.epoch != epoch:  # its sender may have given up, and gone elsewhere
+                sound = but_names(commit, sound)
             results = self.core.finish_commit(commit, sound, self._clock.now())
             self.settle()
         if any(item.takes for item in request.items):
@@ -364,14 +368,6 @@ class StoreNode:
                 stored, removed = changes.take()
                 self.listing.changed(name, stored, removed)
                 self._on_changes(name, stored, removed)
-
-
-def _nobody_listens() -> None:
-    return
-
-
-def _nobody_speaks(tenant: TenantId) -> None:
-    return
 
 
 async def _nobody_to_give_to(within_s: float) -> None:

@@ -35,9 +35,11 @@ class Reborn:
         return obj
 
     def finish(self, obj: StoredObject, checksums: bytes, now_s: float) -> None:
-        """`checksums` empty: its bytes are not what they were."""
+        """`checksums` empty: its bytes are not what they were. What was changed elsewhere while it
+        was read counts as lost."""
         self._verifying.remove(obj)
-        if len(checksums) == obj.checksums_bytes:
+        is_void = self._residents.notes.is_void(obj.tenant, obj.key)
+        if len(checksums) == obj.checksums_bytes and not is_void:
             self._residents.commit(obj, checksums, now_s)
             self._counters["restored_sound"] += 1
         else:

@@ -86,8 +86,8 @@ class Writer:
                 fit.append(item)
         for attempt in range(BUSY_TRIES_MAX):
             out |= await self._put_and_tell(fit, replaces, replicas)
-            fit = [item for item in fit if _is_busy(out[item.name])]
-            if not fit or not replaces:
+            fit = [item for item in fit if _is_worth_more(out[item.name], replaces)]
+            if not fit:
                 break
             await asyncio.sleep(BUSY_S * 2**attempt)
         return {item.name: out[item.name] for item in items}
@@ -287,8 +287,10 @@ class Writer:
         )
 
 
-def _is_busy(result: Result) -> bool:
-    return isinstance(result, MoonpoolError) and result.code == "busy"
+def _is_worth_more(result: Result, replaces: bool) -> bool:
+    """Others are at it, or its node has only just come back: to be tried again."""
+    code = result.code if isinstance(result, MoonpoolError) else ""
+    return code == "away" or (replaces and code == "busy")
 
 
 def _batches(items: Sequence[Item]) -> list[list[Item]]:
