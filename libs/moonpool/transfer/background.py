@@ -1,8 +1,8 @@
 """What nobody waits for: it goes when nothing urgent is under way, to whichever peer that is.
 
 What a transport has begun can no longer be overtaken, so background slices are small, and few are
-with each path at a time; the rest waits here. While the foreground moves only one goes at a time,
-at long intervals, so that nobody starves.
+with each path at a time; the rest waits here. While the foreground moves, only what waited for long
+goes, and no more of it than a fifth of all bytes.
 """
 
 import asyncio
@@ -15,7 +15,8 @@ from moonpool.transfer.transports.base import Path
 
 WINDOW_BYTES = 4 << 20  # under way on one way of a path
 WINDOW_SLICES = 32
-PROMOTE_S = 0.1  # between slices while the foreground moves
+PROMOTE_S = 0.1  # after which one goes all the same while the foreground moves
+SHARE = 4  # times its bytes that the foreground moves before another does, or `PROMOTE_S`
 STUCK_S = 1.0  # a foreground of which nothing ends for so long is not slowed down by anybody
 BURST = 32  # slices begun before others on the loop have their turn
 
@@ -27,12 +28,13 @@ class Turns(Generic[T, P]):
     """Which slice goes next. Pure. Paths have their turn one after the other."""
 
     def __init__(self) -> None:
-        self._waiting: dict[P, dict[T, int]] = {}  # bytes; the next path comes first
+        self._waiting: dict[P, dict[T, tuple[int, float]]] = {}  # bytes, since when
         self._flying: dict[T, tuple[P, int]] = {}
         self._on: dict[P, list[int]] = {}  # slices and bytes under way
         self._by_item: dict[T, P] = {}  # of those that wait
         self._went_s = 0.0  # when the last one went
         self._moved_s = 0.0  # when the foreground last did
+        self._owed_bytes = 0  # that the foreground is to move before another goes
 
     @property
     def waiting(self) -> int:
@@ -44,12 +46,14 @@ class Turns(Generic[T, P]):
     def put(self, item: T, path: P, size_bytes: int, now_s: float) -> None:
         if not self._by_item and not self._flying:  # `moved` was not called until now
             self._moved_s = now_s
-        self._waiting.setdefault(path, {})[item] = size_bytes
+        self._waiting.setdefault(path, {})[item] = (size_bytes, now_s)
         self._by_item[item] = path
 
-    def moved(self, now_s: float) -> None:
-        """A slice of the foreground has ended."""
+    def moved(self, size_bytes: int, now_s: float) -> bool:
+        """A slice of the foreground has ended. Whether it has had its share for now."""
         self._moved_s = now_s
+        self._owed_bytes -= size_bytes
+        return self._owed_bytes <= 0
 
     def take(self, now_s: float, foreground: int, ways: Callable[[P], int]) -> tuple[T, P] | None:
         """The next slice, if one may go: `foreground` slices are under way."""
@@ -58,24 +62,29 @@ class Turns(Generic[T, P]):
         for path, items in self._waiting.items():
             if self._has_room(path, ways(path)):
                 item = next(iter(items))
-                size_bytes = items[item]
+                size_bytes, _ = items[item]
                 self._forget(item)
                 if path in self._waiting:
                     self._waiting[path] = self._waiting.pop(path)  # behind the others
-                self._flying[item] = (path, size_bytes)
-                on = self._on.setdefault(path, [0, 0])
-                on[0] += 1
-                on[1] += size_bytes
-                self._went_s = now_s
+                self._fly(item, path, size_bytes)
+                self._went_s, self._owed_bytes = now_s, SHARE * size_bytes
                 return item, path
         return None
 
+    def _fly(self, item: T, path: P, size_bytes: int) -> None:
+        self._flying[item] = (path, size_bytes)
+        on = self._on.setdefault(path, [0, 0])
+        on[0] += 1
+        on[1] += size_bytes
+
     def wait_s(self, now_s: float, foreground: int) -> float:
-        """For how long nothing may go, for the foreground's sake."""
-        if not foreground:
+        """For how long nothing may go, for the foreground's sake; less if that moves its share."""
+        if not foreground or not self._waiting:
             return 0.0
-        promoted_s, stuck_s = self._went_s + PROMOTE_S, self._moved_s + STUCK_S
-        return min(promoted_s, stuck_s) - now_s
+        oldest_s = min(next(iter(items.values()))[1] for items in self._waiting.values())
+        if self._owed_bytes > 0:
+            oldest_s = max(oldest_s, self._went_s)
+        return min(oldest_s + PROMOTE_S, self._moved_s + STUCK_S) - now_s
 
     def ended(self, item: T) -> None:
         """It is over, or nobody wants it any more."""
@@ -141,8 +150,8 @@ class Background:
             self._mine.remove(job)
             self._turns.ended(job)
         else:
-            self._turns.moved(time.monotonic())
-            if self._foreground:
+            earned = self._turns.moved(job.slice.payload, time.monotonic())
+            if self._foreground and not earned:
                 return  # the timer runs, if anything waits
         if self._turns.waiting:
             self._pump_in(0.0)  # whoever waited for the job comes first

@@ -67,7 +67,7 @@ def test_nothing_goes_while_the_foreground_moves_but_one_now_and_then() -> None:
     went: list[tuple[int, str]] = []
     for tick in range(1, 100):
         now_s = tick / 100
-        turns.moved(now_s)
+        turns.moved(1, now_s)
         for item in go(turns, now_s, foreground=1):
             went.append((tick, item))
             turns.ended(item)
@@ -77,9 +77,29 @@ def test_nothing_goes_while_the_foreground_moves_but_one_now_and_then() -> None:
     assert go(turns, 0.99, foreground=0)
 
 
+def test_what_has_waited_for_long_gets_a_fifth_of_the_bytes() -> None:
+    turns = filled(Turns(), "a", 99)
+    turns.moved(0, 0.0)
+    went: list[str] = []
+    for tick in range(1, 41):  # 1 MiB each, in no time
+        turns.moved(MIB, PROMOTE_S)
+        for item in go(turns, PROMOTE_S, foreground=1):
+            went.append(item)
+            turns.ended(item)
+        assert len(went) == 1 + (tick - 1) // 8
+    assert len(went) * 2 == 40 // 4
+
+
+def test_what_is_new_waits_for_the_foreground_whatever_that_has_moved() -> None:
+    turns = filled(Turns(), "a", 2)
+    turns.moved(1000 * MIB, 0.0)
+    assert go(turns, PROMOTE_S * 0.9, foreground=1) == []
+    assert len(go(turns, PROMOTE_S, foreground=1)) == 1
+
+
 def test_a_foreground_that_does_not_move_is_no_reason_to_wait() -> None:
     turns = filled(Turns(), "a", 3, 1024)
-    turns.moved(1.0)
+    turns.moved(1, 1.0)
     assert go(turns, 1.01, foreground=1) == ["a0"]
     assert go(turns, 1.05, foreground=1) == []
     assert go(turns, 1.0 + STUCK_S, foreground=1) == ["a1", "a2"]
@@ -87,9 +107,10 @@ def test_a_foreground_that_does_not_move_is_no_reason_to_wait() -> None:
 
 def test_the_wait_is_known_while_something_urgent_is_under_way() -> None:
     turns = filled(Turns(), "a", 2)
-    turns.moved(5.0)
+    turns.moved(1, 5.0)
     assert turns.take(5.0, 0, ways) is not None
     assert abs(turns.wait_s(5.02, 1) - (PROMOTE_S - 0.02)) < 1e-9
+    assert turns.wait_s(5.02, 0) == 0
 
 
 def test_what_nobody_wants_any_more_is_forgotten_wherever_it_is() -> None:

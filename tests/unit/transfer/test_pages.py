@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from moonpool.transfer import LocalRegion, TransferEngine
 from moonpool.transfer import pages as module
+from moonpool.transfer.errors import TransferBusy
 from moonpool.transfer.memory import allocate, wrap
 from moonpool.transfer.pages import populate, prepare
 
@@ -76,6 +78,32 @@ async def test_an_engine_prepares_what_it_allocated(tmp_path: Path) -> None:
         await engine.prepare(region)
         assert resident_bytes(region.address) >= 8 * MIB
         await engine.prepare(engine.register_memory(bytearray(100)))
+    finally:
+        await engine.close()
+
+
+async def test_an_engine_has_adapters_pin_what_it_prepares_once_its_pages_are_there(
+    tmp_path: Path,
+) -> None:
+    engine = await TransferEngine.start("e", host_id="h", run_dir=tmp_path, transports=("memory",))
+    told: list[tuple[str, int, bool]] = []
+
+    def adapter(name: str, pinned: LocalRegion) -> None:
+        on_loop = threading.current_thread() is threading.main_thread()
+        told.append((name, resident_bytes(pinned.address), on_loop))
+
+    def full(pinned: LocalRegion) -> None:
+        raise TransferBusy("the adapter takes no more memory")
+
+    try:
+        region = engine.allocate(8 * MIB)
+        engine._table.pins += [partial(adapter, "a"), partial(adapter, "b")]
+        await engine.prepare(region)
+        assert sorted(name for name, _, _ in told) == ["a", "b"]
+        assert all(there >= 8 * MIB and not on_loop for _, there, on_loop in told)
+        engine._table.pins.append(full)
+        with pytest.raises(TransferBusy):
+            await engine.prepare(region)
     finally:
         await engine.close()
 

@@ -64,6 +64,7 @@ class RdmaTransport:
             around.name, around.table, around.tally, self._devices, socks, around.fences
         )
         around.table.notifiers.append(self._owner)
+        around.table.pins += [device.memory.prepare for device in self._devices]
         ends = [(host, sock.getsockname()[1]) for host, sock in zip(hosts, socks, strict=True)]
         several = len(self._devices) > 1
         endpoints = []
