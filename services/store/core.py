@@ -54,7 +54,7 @@ class StoreCore:
         shelves: Sequence[Shelf] = (),
     ) -> None:
         self.residents = Residents(tier, policy, limits.headroom)
-        self.ladder = Ladder(self.residents, shelves, limits.demote_after_uses)
+        self.ladder = Ladder(self.residents, shelves, limits)
         self.limits = limits
         self.draining = False
         self.counters: Counter[str] = Counter()

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from moonpool.cache import NO_HINT, BlockHint
+from moonpool.cache import NO_HINT, BlockHint, make_admission
 from moonpool.kv import BlockKey
 from moonpool.messages.ids import TenantId
-from services.store.admission import SecondUse
 from services.store.below import Verdict
+from services.store.limits import Limits
 from services.store.objects import State, StoredObject
 from services.store.records import Record, Stage
 from services.store.residents import Residents
@@ -74,13 +74,15 @@ Move = Demotion | Promotion | Descent | Erasure
 class Ladder:
     """A `Below`. One thread."""
 
-    def __init__(self, residents: Residents, shelves: Sequence[Shelf], uses_min: int) -> None:
+    def __init__(self, residents: Residents, shelves: Sequence[Shelf], limits: Limits) -> None:
+        """ValueError on an admission that there is none of."""
         self.shelves = list(shelves)  # nearest first
         self.counters: Counter[str] = Counter()
         self.loading: dict[BlockKey, Promotion] = {}
         self.descending: set[Demotion | Descent] = set()
         self._residents = residents
-        self._uses = SecondUse(uses_min)
+        self._uses = make_admission(limits.demote_by, limits.demote_after_uses)
+        self._used_s = 0.0  # when the last use was
         self._moves: list[Move] = []
         self._loading_bytes = 0
         self._descending_bytes = 0
@@ -103,7 +105,8 @@ class Ladder:
     def used(self, keys: Sequence[BlockKey], now_s: float) -> None:
         """A use of a run, head first; a put is one too."""
         for key in keys:
-            self._uses.used(key)
+            self._uses.used(key, now_s)
+        self._used_s = now_s
         for shelf in self.shelves:
             shelf.touch(keys, now_s)
 
@@ -172,7 +175,7 @@ class Ladder:
     # --- down ---
 
     def take_over(self, obj: StoredObject, now_s: float) -> Verdict:
-        if self.find(obj.key) is not None or not self._uses.admits(obj.key):
+        if self.find(obj.key) is not None or not self._uses.admits(obj.key, now_s):
             return Verdict.NO
         takers = self._takers(self.shelves, obj.key, obj.size_bytes, obj.chunk_bytes)
         if takers and self._is_flight_full(obj.size_bytes):
@@ -207,8 +210,8 @@ class Ladder:
         return True
 
     def is_worth_keeping(self, key: BlockKey) -> bool:
-        """It was used often enough for a lower tier, or for another node when this one leaves."""
-        return self._uses.admits(key)
+        """It is worth a lower tier, or another node when this one leaves."""
+        return self._uses.admits(key, self._used_s)
 
     def make_room(self, sizes: Sequence[int], now_s: float) -> bool:
         """Sends down what must leave for new objects of these sizes. False when it is worth

@@ -14,3 +14,4 @@ class Limits:
     leases_max: int = 262_144
     keys_max: int = 16_384  # per message
     demote_after_uses: int = 2  # a put is one; what was used less is not worth a lower tier
+    demote_by: str = "uses"  # who says what is worth one (see moonpool.cache.make_admission)

@@ -242,8 +242,12 @@ def make_core(settings: StoreSettings, lower: Sequence[Lower] = ()) -> StoreCore
         lease_max_s=settings.lease_max_s,
         headroom=settings.headroom,
         demote_after_uses=settings.demote_after_uses,
+        demote_by=settings.demote_by,
     )
-    return StoreCore(tier, policy, limits, [each.shelf for each in lower])
+    try:
+        return StoreCore(tier, policy, limits, [each.shelf for each in lower])
+    except ValueError as error:
+        raise SettingsError(f"MOONPOOL_DEMOTE_AFTER_USES: {error}") from error
 
 
 @contextmanager

@@ -4,10 +4,13 @@ Pure; used by device pools, store nodes and the simulator. It never moves bytes 
 """
 
 from moonpool.cache.admission import (
+    ADMISSION_NAMES,
     AdmissionFilter,
     AdmitAll,
     FrequencyAdmission,
     ReuseAdmission,
+    UsesAdmission,
+    make_admission,
 )
 from moonpool.cache.allocator import AllocatorStats, OffsetAllocator
 from moonpool.cache.base import NO_HINT, BlockHint, EvictionPolicy
@@ -18,6 +21,7 @@ from moonpool.cache.ours import OurPolicy
 from moonpool.cache.registry import POLICY_NAMES, make_policy
 
 __all__ = [
+    "ADMISSION_NAMES",
     "NO_HINT",
     "POLICY_NAMES",
     "AdmissionFilter",
@@ -32,5 +36,7 @@ __all__ = [
     "OffsetAllocator",
     "OurPolicy",
     "ReuseAdmission",
+    "UsesAdmission",
+    "make_admission",
     "make_policy",
 ]

@@ -4,11 +4,11 @@ A disk wears with every write and most blocks are never read again, so a tier as
 hears of every use, wherever the block lies then.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from moonpool.cache.lifetable import LifeTable
-from moonpool.cache.sketch import FrequencySketch
+from moonpool.cache.sketch import COUNT_MAX, FrequencySketch
 
 REFIT_USES = 2000
 KEYS_MAX = 1 << 18
@@ -34,11 +34,40 @@ class AdmitAll:
         return True
 
 
+class UsesAdmission:
+    """Admits what was used `uses_min` times, and remembers that across a block's lives in its tier.
+
+    Two generations of at most `keys_max` each: the younger fills, then it becomes the older one,
+    and what was not used since is forgotten.
+    """
+
+    def __init__(self, uses_min: int, keys_max: int = KEYS_MAX // 2) -> None:
+        self._uses_min = uses_min
+        self._keys_max = keys_max
+        self._young: dict[Hashable, int] = {}  # key -> uses
+        self._old: dict[Hashable, int] = {}
+
+    def used(self, key: Hashable, now_s: float) -> None:
+        uses = self._young.get(key, self._old.get(key, 0))
+        self._young[key] = uses + 1
+        if len(self._young) >= self._keys_max:
+            self._old, self._young = self._young, {}
+
+    def admits(self, key: Hashable, now_s: float) -> bool:
+        return self._young.get(key, self._old.get(key, 0)) >= self._uses_min
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+
 class FrequencyAdmission:
     """Admits what was used `uses_min` times lately, by a sketch of a few bytes per key: it may
     take a block for one used more often, never for one used less."""
 
-    def __init__(self, keys_max: int, uses_min: int = 2) -> None:
+    def __init__(self, keys_max: int = KEYS_MAX, uses_min: int = 2) -> None:
+        """ValueError when the sketch does not count so far."""
+        if uses_min > COUNT_MAX:
+            raise ValueError(f"a sketch counts up to {COUNT_MAX} uses, not {uses_min}")
         self._sketch = FrequencySketch(keys_max)
         self._uses_min = uses_min
 
@@ -90,3 +119,21 @@ class ReuseAdmission:
 
 def _class_of(uses: int) -> int:
     return min(uses, 4) - 1
+
+
+# Each takes the uses that make a block worth a write; not all heed it.
+_FILTERS: dict[str, Callable[[int], AdmissionFilter]] = {
+    "uses": UsesAdmission,
+    "sketch": lambda uses_min: FrequencyAdmission(uses_min=uses_min),
+    "reuse": lambda uses_min: ReuseAdmission(),
+    "all": lambda uses_min: AdmitAll(),
+}
+
+ADMISSION_NAMES: tuple[str, ...] = tuple(_FILTERS)
+
+
+def make_admission(name: str, uses_min: int = 2) -> AdmissionFilter:
+    """A fresh filter. `uses_min`: for those that count. ValueError names the filters there are."""
+    if name not in _FILTERS:
+        raise ValueError(f"admission {name!r} is none of {', '.join(ADMISSION_NAMES)}")
+    return _FILTERS[name](uses_min)

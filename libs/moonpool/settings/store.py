@@ -1,5 +1,7 @@
 """Settings of store nodes."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from moonpool.settings.base import CommonSettings
@@ -35,6 +37,12 @@ class StoreSettings(CommonSettings):
         2,
         ge=1,
         description="Uses, the put included, before a block is worth a write to a lower tier.",
+    )
+    demote_by: Literal["uses", "sketch", "reuse", "all"] = Field(
+        "uses",
+        description="What is worth a write to a lower tier: uses, counted per block; sketch, "
+        "counted roughly in a fifth of the memory; reuse, what is likely to be used again soon "
+        "(fewest writes); all.",
     )
     nvme_dir: str = Field(
         "", description="Folder on a fast disk for the nvme tier; empty: no such tier."

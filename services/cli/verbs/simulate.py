@@ -18,6 +18,7 @@ EXAMPLES = """\
   moonpool simulate paper fig5 --traces FOLDER
   moonpool simulate cache --trace FILE.jsonl --capacity-tokens 1e6,3e6 --policy lru,ours,belady
   moonpool simulate cache --trace chat --capacity-tokens 1e5,3e5 --policy lru,ours --steady
+  moonpool simulate tiers --trace chat --upper-tokens 1e5 --lower-tokens 1e6 --steady
 
 A trace is lines of JSON with timestamp (ms), input_length, output_length and hash_ids (512-token
 blocks), or the name of a made-up one: chat, documents, tools, toolagent. `moonpool simulate serve
@@ -27,7 +28,7 @@ blocks), or the name of a made-up one: chat, documents, tools, toolagent. `moonp
 
 def add(verbs: "Verbs") -> None:
     parser = add_verb(verbs, "simulate", "simulate the mesh on recorded traffic", EXAMPLES, run)
-    parser.add_argument("what", choices=["serve", "paper", "cache"])
+    parser.add_argument("what", choices=["serve", "paper", "cache", "tiers"])
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="OPTIONS")
 
 

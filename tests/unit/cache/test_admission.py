@@ -4,7 +4,14 @@ import random
 
 import pytest
 
-from moonpool.cache import AdmissionFilter, AdmitAll, FrequencyAdmission, ReuseAdmission
+from moonpool.cache import (
+    ADMISSION_NAMES,
+    AdmissionFilter,
+    AdmitAll,
+    ReuseAdmission,
+    UsesAdmission,
+    make_admission,
+)
 from moonpool.cache.sketch import COUNT_MAX, FrequencySketch
 
 
@@ -29,16 +36,47 @@ def test_a_sketch_forgets_by_halves() -> None:
     assert sketch.count("hot") <= 6
 
 
-@pytest.mark.parametrize("make", [lambda: FrequencyAdmission(1000), ReuseAdmission])
-def test_a_block_of_one_use_is_not_worth_a_write_and_one_of_two_is(make: object) -> None:
-    assert callable(make)
-    admission: AdmissionFilter = make()
+@pytest.mark.parametrize("name", ["uses", "sketch", "reuse"])
+def test_a_block_of_one_use_is_not_worth_a_write_and_one_of_two_is(name: str) -> None:
+    admission = make_admission(name)
     admission.used("once", 0.0)
     admission.used("twice", 0.0)
     admission.used("twice", 30.0)
     assert not admission.admits("never", 40.0)
     assert not admission.admits("once", 40.0)
     assert admission.admits("twice", 40.0)
+
+
+@pytest.mark.parametrize("name", ["uses", "sketch"])
+def test_uses_are_counted_up_to_what_was_asked_for(name: str) -> None:
+    admission = make_admission(name, 4)
+    for _ in range(3):
+        admission.used("key", 0.0)
+    assert not admission.admits("key", 0.0)
+    admission.used("key", 0.0)
+    assert admission.admits("key", 0.0)
+    assert not make_admission(name, 1).admits("never", 0.0)
+
+
+def test_filters_have_names_and_others_are_refused() -> None:
+    assert ADMISSION_NAMES == ("uses", "sketch", "reuse", "all")
+    with pytest.raises(ValueError, match="none of uses, sketch"):
+        make_admission("oracle")
+    with pytest.raises(ValueError, match="up to 15 uses, not 16"):
+        make_admission("sketch", 16)
+
+
+def test_counted_uses_are_forgotten_two_generations_later() -> None:
+    admission = UsesAdmission(2, keys_max=10)
+    admission.used("a", 0.0)
+    admission.used("a", 0.0)
+    for number in range(9):
+        admission.used(number, 0.0)
+    assert admission.admits("a", 0.0)  # of the older generation now
+    for number in range(20, 40):
+        admission.used(number, 0.0)
+    assert not admission.admits("a", 0.0)
+    assert len(admission) <= 20
 
 
 def test_without_a_filter_everything_is_written() -> None:

@@ -26,6 +26,25 @@ def test_figures_are_one_object_of_policy_capacity_and_rate() -> None:
     assert "4/4" in done.stderr
 
 
+def test_filters_of_a_lower_tier_are_compared_by_hits_and_writes() -> None:
+    words = ["--upper-tokens", "1e5", "--lower-tokens", "1e6", "--admission", "uses,all", "--json"]
+    done = moonpool("simulate", "tiers", "--trace", "tools", *words)
+    assert done.returncode == 0
+    figures = json.loads(done.stdout)
+    assert list(figures) == ["uses", "all"]
+    assert figures["uses"]["written_per_token"] < figures["all"]["written_per_token"] < 1
+    assert figures["uses"]["hits_per_write"] > figures["all"]["hits_per_write"]
+    unknown = moonpool("simulate", "tiers", "--trace", "tools", *words[:5], "oracle")
+    assert unknown.returncode == 2
+    assert "'oracle' is none of uses" in unknown.stderr
+
+
+def test_every_option_of_the_cache_simulation_says_what_it_is_for() -> None:
+    told = simulate("--help").stdout
+    for words in ["several with commas", "one cold pass", "second half", "token hit rate"]:
+        assert words in " ".join(told.split())
+
+
 def test_what_cannot_be_simulated_is_said_in_one_line() -> None:
     rest = ["--capacity-tokens", "1e6", "--policy", "lru"]
     missing = simulate("--trace", "/nowhere/trace.jsonl", *rest)

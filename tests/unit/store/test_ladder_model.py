@@ -11,15 +11,15 @@ from collections.abc import Callable
 
 import pytest
 
-from moonpool.cache import LruPolicy
+from moonpool.cache import ADMISSION_NAMES, LruPolicy
 from moonpool.kv import BlockKey
 from moonpool.kv.checksum import bad_chunks, chunk_checksums
 from moonpool.messages.ids import TenantId
 from moonpool.messages.store import GetSlot, PutEndItem, PutItem
 from services.store.admission import WriteBudget
 from services.store.core import StoreCore
-from services.store.ladder import Demotion, Descent, Erasure, Move, Outcome, Promotion
 from services.store.limits import Limits
+from services.store.moves import Demotion, Descent, Erasure, Move, Outcome, Promotion
 from services.store.shelf import Shelf
 from services.store.tiers import DramTier, LowerTier, NvmeTier, OssTier
 from services.store.tiers.vault import Item
@@ -79,7 +79,8 @@ class World:
                     first_serial=self.lives << 32,
                 )
             )
-        limits = Limits(headroom=0.2, demote_after_uses=self.choose.choice([1, 2]))
+        uses, filters = self.choose.choice([1, 2]), self.choose.choice(ADMISSION_NAMES)
+        limits = Limits(headroom=0.2, demote_after_uses=uses, demote_by=filters)
         self.core = StoreCore(DramTier(DRAM_PAGES * PAGE), LruPolicy(), limits, shelves)
         for shelf in shelves:
             shelf.set_condition(online=True, writable=True, health="ok")

@@ -1,29 +1,8 @@
-"""Health, admission and budget of lower tiers."""
+"""Health and budget of lower tiers."""
 
-from moonpool.kv import BlockKey
-from services.store.admission import DAY_S, SecondUse, WriteBudget
+from services.store.admission import DAY_S, WriteBudget
 from services.store.health import FAILURES_MAX, WAIT_FIRST_S, WAIT_MAX_S, Health
 from services.store.tiers.errors import VaultAway, VaultReadOnly, VaultRefused
-
-
-def key(number: int) -> BlockKey:
-    return BlockKey(number.to_bytes(16, "big"))
-
-
-def test_only_what_was_used_again_is_admitted_and_old_uses_are_forgotten() -> None:
-    uses = SecondUse(2, keys_max=10)
-    uses.used(key(1))
-    assert not uses.admits(key(1))
-    uses.used(key(1))
-    assert uses.admits(key(1))
-    for number in range(100, 109):
-        uses.used(key(number))
-    assert uses.admits(key(1))  # of the older generation now
-    for number in range(200, 220):
-        uses.used(key(number))
-    assert not uses.admits(key(1))
-    assert len(uses) <= 20
-    assert SecondUse(1).admits(key(1)) is False
 
 
 def test_a_days_writes_are_spent_once_and_come_back_with_time() -> None:

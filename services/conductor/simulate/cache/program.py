@@ -46,14 +46,44 @@ class Run:
 
 def add(parts: "Parts") -> None:
     parser = parts.add_parser("cache", help="token hit rates of eviction policies on a trace")
-    parser.add_argument("--trace", required=True)
-    parser.add_argument("--capacity-tokens", type=_capacities, required=True)
-    parser.add_argument("--policy", type=_policies, required=True)
-    parser.add_argument("--steady", action="store_true")
-    parser.add_argument("--second-half", action="store_true")
-    parser.add_argument("--full-blocks-only", action="store_true")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--json", action="store_true")
+    made_up = ", ".join(GENERATED)
+    parser.add_argument(
+        "--trace", required=True, help=f"a file of JSON lines, or a made-up one: {made_up}"
+    )
+    parser.add_argument(
+        "--capacity-tokens",
+        type=_capacities,
+        required=True,
+        help="that fit the cache; several with commas between, like 1e6,3e6",
+    )
+    parser.add_argument(
+        "--policy",
+        type=_policies,
+        required=True,
+        help=f"of {', '.join(NAMES)}; several with commas between",
+    )
+    parser.add_argument(
+        "--steady",
+        action="store_true",
+        help="three passes with fresh ids, of which the last counts; without it, one cold pass",
+    )
+    parser.add_argument(
+        "--second-half", action="store_true", help="only the second half of the last pass counts"
+    )
+    parser.add_argument(
+        "--full-blocks-only",
+        action="store_true",
+        help="a block in which a prompt ends is not cached",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="simulations at a time (default: one per processor)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="one object: policy -> capacity -> token hit rate"
+    )
     parser.set_defaults(run=run)
 
 
