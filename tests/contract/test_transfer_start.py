@@ -81,10 +81,40 @@ async def test_a_folder_with_a_very_long_path_works(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"transports": ("shm", "pigeon")}, {"listen_host": "192.0.2.77"}, {"run_dir": "/no"}]
+    "wrong",
+    [
+        {"transports": ("shm", "pigeon")},
+        {"transports": ("tcp", "tcp")},
+        {"transports": "tcp"},
+        {"listen_host": "192.0.2.77"},
+        {"listen_host": ""},
+        {"listen_host": "a..b"},
+        {"run_dir": "/no"},
+        {"host_id": None},
+        {"endpoints_max": -1},
+        {"endpoint_eviction": "whim"},
+        *(
+            {"name": name}
+            for name in ("", "../x", "a/b", ".x", "a" * 70, "a\0b", "a\nb", "é", None)
+        ),
+    ],
 )
 async def test_a_start_that_cannot_work_says_why(tmp_path: Path, wrong: dict[str, object]) -> None:
-    good: dict[str, object] = {"host_id": "here", "run_dir": tmp_path}
-    with pytest.raises(BadTransfer):
-        await TransferEngine.start("x", **{**good, **wrong})  # type: ignore[arg-type]
-    assert os.listdir(tmp_path) == []
+    folder = tmp_path / "run"
+    folder.mkdir()
+    good: dict[str, object] = {"name": "x", "host_id": "here", "run_dir": folder}
+    before = _left()
+    with pytest.raises(BadTransfer) as raised:
+        await TransferEngine.start(**{**good, **wrong})  # type: ignore[arg-type]
+    name, value = next(iter(wrong.items()))
+    assert name == "name" or str(value).strip("()',").split(", '")[-1] in str(raised.value)
+    assert os.listdir(folder) == []
+    assert os.listdir(tmp_path) == ["run"]
+    assert _left() == before
+
+
+@pytest.mark.parametrize("name", ["a", "-7", "store-1.rack_4", "0" * 69])
+async def test_a_name_may_be_as_long_as_its_socket_allows(tmp_path: Path, name: str) -> None:
+    engine = await start_engine(name, "shm", tmp_path)
+    assert os.listdir(tmp_path) == [f"{name}.transfer"]
+    await engine.close()

@@ -35,6 +35,10 @@ class LineReply(msgspec.Struct, frozen=True):
     grant: RegionGrant | None = None  # to read the segment that places in answers are in
     ttl_s: float = 0.0
 
+    def __repr__(self) -> str:
+        """Without the key: what is printed ends in logs."""
+        return f"<LineReply for {self.ttl_s:g} s, {self.grant!r}>"
+
 
 class KeyedGet(msgspec.Struct, frozen=True, array_like=True):
     keys: bytes  # packed

@@ -27,5 +27,12 @@ class RegionGrant(msgspec.Struct, frozen=True):
     offset: int  # into the region, in bytes
     length: int  # in bytes
     rights: str  # "r", "w" or "rw"
-    key: bytes  # 16 random bytes
+    key: bytes  # 16 random bytes; never printed
     expires_unix_s: float = 0.0  # 0: with the owner
+
+    def __repr__(self) -> str:
+        """Without the key: what is printed ends in logs, and the key is the capability."""
+        return (
+            f"<RegionGrant {self.rights} of {self.segment}/{self.region}"
+            f"[{self.offset}, +{self.length}), epoch {self.epoch}>"
+        )

@@ -18,15 +18,16 @@ from moonpool.transfer.wire import EPOCH_BYTES, KEY_BYTES
 NUMBERS_END = 1 << 63  # of offsets, lengths and regions on every wire
 ENDPOINTS_MAX = 64  # of one grant
 TEXT_MAX = 4096  # characters of an address
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")  # a part of a file's name
+NAME_MAX = 69  # with what is put around it, as much as the address of a Unix socket holds
+_NAME = re.compile(rf"[A-Za-z0-9_-][A-Za-z0-9._-]{{0,{NAME_MAX - 1}}}")
 
 
 def check_name(name: object) -> None:
     """Of an engine, whose socket is called after it. Raises BadTransfer."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadTransfer(
-            f"{_short(name)} is no name of an engine: 1 to 200 letters, digits, '_', '-' or '.', "
-            "which does not come first"
+            f"{_short(name)} is no name of an engine: 1 to {NAME_MAX} letters, digits, '_', '-' "
+            "or '.', which does not come first"
         )
 
 
@@ -37,10 +38,18 @@ def check_start(
     check_name(name)
     if not isinstance(host_id, str):
         raise BadTransfer(f"host_id {_short(host_id)} is no text")
-    if not isinstance(listen_host, str) or not listen_host.strip():
+    if not isinstance(listen_host, str) or not _can_be_hosts(listen_host):
         raise BadTransfer(f"listen_host {_short(listen_host)} is no address, like 127.0.0.1 or ::")
     if isinstance(transports, str) or len(set(transports)) != len(transports):
         raise BadTransfer(f"transports {_short(transports)} must be a list, each named once")
+
+
+def _can_be_hosts(text: str) -> bool:
+    hosts = [host.strip() for host in text.split(",") if host.strip()]
+    try:
+        return text.isprintable() and bool(hosts) and all(host.encode("idna") for host in hosts)
+    except UnicodeError:
+        return False
 
 
 def check_location(location: object) -> None:

@@ -41,7 +41,8 @@ class Region(Protocol):
     def grant(
         self, rights: str, *, offset: int = 0, length: int | None = None, ttl_s: float = 0.0
     ) -> RegionGrant:
-        """A capability for a peer. ttl_s 0: for as long as the region is registered."""
+        """A capability for a peer. ttl_s 0: for as long as the region is registered. Raises
+        BadTransfer, RegionClosed."""
 
     def revoke(self, grant: RegionGrant) -> None:
         """From now on the grant is refused. Idempotent."""
@@ -59,6 +60,8 @@ class RemoteRegion(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TransferRequest:
+    """Offsets and length are whole numbers, in bytes."""
+
     op: Op
     local: Region
     local_offset: int
@@ -78,7 +81,7 @@ class Batch(Protocol):
     def error(self, index: int) -> Exception | None: ...
 
     def cancel(self) -> None:
-        """What has not begun never will; what runs is awaited. Idempotent."""
+        """What has not begun never will; what runs is given a moment, then cut. Idempotent."""
 
 
 class TransferEngineProtocol(Protocol):
@@ -86,11 +89,12 @@ class TransferEngineProtocol(Protocol):
     def endpoints(self) -> list[Endpoint]: ...
 
     def allocate(self, length: int, location: str = "") -> Region:
-        """New zeroed memory that every transport can reach (a memfd mapping on "cpu:N")."""
+        """New zeroed memory of the host that every transport can reach (a memfd mapping).
+        `location`: what it is near to. Raises BadTransfer, OSError."""
 
     def register_memory(self, buffer: object, location: str = "") -> Region:
-        """Memory of the caller's (anything with a writable buffer). Reached by copying
-        transports only, since it lies in no shareable file."""
+        """Memory of the caller's (anything with a writable buffer). Peers do not reach it through
+        shm, since it lies in no shareable file; over tcp and rdma they do. Raises BadTransfer."""
 
     def open(self, grant: RegionGrant) -> RemoteRegion: ...
 

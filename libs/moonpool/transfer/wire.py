@@ -10,7 +10,7 @@ payload; its reply has them at the end. So no byte can change on the way and cou
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from moonpool.transfer.errors import BadTransfer, GrantRefused, PeerLost, TransferCorrupt
@@ -124,7 +124,7 @@ class Frame:
     request: int
     region: int
     payload: int
-    key: bytes
+    key: bytes = field(repr=False)
     offset: int  # of the first range
     length: int
     sealed: bool = False

@@ -20,7 +20,9 @@ class EndpointPool:
 
     def __init__(self, policy: str = "sieve", endpoints_max: int = 0) -> None:
         """`policy`: "sieve", "fifo" or another of `moonpool.cache`; ValueError when there is none
-        of that name. `endpoints_max` 0: `ENDPOINTS_MAX`."""
+        of that name. `endpoints_max` 0: `ENDPOINTS_MAX`; ValueError when it is no count."""
+        if not isinstance(endpoints_max, int) or endpoints_max < 0:
+            raise ValueError(f"endpoints_max {endpoints_max!r} is no count of peers")
         self._lock = threading.Lock()
         self._order: EvictionPolicy[Retirable] = make_policy(policy)
         self._endpoints_max = endpoints_max

@@ -56,6 +56,10 @@ class Ask(msgspec.Struct, frozen=True, tag="ask"):
     offset: _Word
     length: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 
+    def __repr__(self) -> str:
+        """Without the key: what is printed ends in logs."""
+        return f"<Ask {self.region}[{self.offset}, +{self.length})>"
+
 
 class Connect(msgspec.Struct, frozen=True, tag="connect"):
     ask: Ask

@@ -3,7 +3,7 @@
 import select
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from moonpool.transfer.memory import Memory
 
@@ -31,7 +31,7 @@ class Attachment:
     connection: Connection
     memory: Memory
     region: int
-    key: bytes
+    key: bytes = field(repr=False)
     rights: str  # as the owner says, whatever the grant in the holder's hand says
     expires_unix_s: float
     withdrawn: bool = False

@@ -12,7 +12,7 @@ End of file on either side means that the other is gone.
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from moonpool.transfer.wire import KEY_BYTES, MAGIC, VERSION, BadFrame, Status
@@ -37,7 +37,7 @@ RIGHTS = ("", "r", "w", "rw")  # by code
 class Message:
     kind: Kind
     region: int
-    key: bytes
+    key: bytes = field(repr=False)
     offset: int = 0  # ATTACH, ATTACHED: the grant's range, as its holder sees it
     length: int = 0
     size: int = 0  # ATTACHED: of the region
