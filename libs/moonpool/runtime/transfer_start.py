@@ -29,6 +29,7 @@ async def start_transfer(
         checksum=settings.transfer_checksum,
         tls=tls_files(settings),
         topology=load(settings.topology),
+        endpoints_max=settings.transfer_endpoints_max,
         look_out=settings.transfer_look_out,
     )
 

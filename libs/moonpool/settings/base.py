@@ -85,6 +85,12 @@ class CommonSettings(BaseModel):
         description="Small transfers over tcp look for what is expected within 0.1 ms before they "
         "sleep, where no one else wants the CPU; false: they always sleep.",
     )
+    transfer_endpoints_max: int = Field(
+        0,
+        ge=0,
+        description="Peers that each transport is connected to at once; beyond it the least useful "
+        "connection closes when it is idle. 0: 256.",
+    )
     topology: str = Field(
         "",
         description="Which NICs are near which memory, as Mooncake writes it: a file, or the JSON "

@@ -8,7 +8,7 @@ import pytest
 from moonpool.bus import MemoryBroker, MemoryBus
 from moonpool.runtime import new_context, start_transfer, tls_files
 from moonpool.settings import SettingsError, StoreSettings
-from moonpool.transfer import BadTopology
+from moonpool.transfer import BadTopology, Op, TransferRequest
 from moonpool.transfer.topology import UNNAMED
 from tests.support.certificates import certificates
 
@@ -48,6 +48,22 @@ async def test_a_service_looks_out_only_as_its_settings_say(tmp_path: Path) -> N
         assert engine.stats()["tcp.look_out"] == 0
     finally:
         await engine.close()
+
+
+async def test_a_service_keeps_as_many_connections_as_its_settings_say(tmp_path: Path) -> None:
+    settings = StoreSettings(transfer_endpoints_max=1)
+    context = new_context("store", settings, MemoryBus(MemoryBroker()))
+    engine = await start_transfer(context, tmp_path)
+    peers = [await start_transfer(context, tmp_path, name=name) for name in ("one", "two")]
+    try:
+        local = engine.allocate(4096)
+        for peer in peers:
+            remote = engine.open(peer.allocate(4096).grant("r"))
+            await engine.submit([TransferRequest(Op.READ, local, 0, remote, 0, 4096)])
+        assert engine.stats()["shm.links_retired"] == 1
+    finally:
+        for each in (engine, *peers):
+            await each.close()
 
 
 async def test_several_addresses_are_nics_and_rank_as_the_topology_says(tmp_path: Path) -> None:
