@@ -6,6 +6,7 @@ from typing import Self
 
 from moonpool.cache import OffsetAllocator
 from moonpool.messages.segments import RegionGrant
+from moonpool.transfer.arguments import number
 from moonpool.transfer.base import Op, RemoteRegion, TransferRequest
 from moonpool.transfer.errors import BadTransfer, RegionClosed, TransferBusy
 from moonpool.transfer.regions import LocalRegion
@@ -94,6 +95,7 @@ class BufferPool:
 
     def take(self, length: int) -> Buffer:
         """Raises TransferBusy when there is no room now, BadTransfer when there never is."""
+        length = number(length, "length")
         if not 0 < length <= self._allocator.size_bytes:
             raise BadTransfer(f"a pool of {self._allocator.size_bytes} bytes has none of {length}")
         if self.region.closing:

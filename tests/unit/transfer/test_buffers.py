@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,7 +81,8 @@ async def test_what_is_full_now_and_what_never_fits_are_told_apart(pool: BufferP
     whole.free()
     whole.free()
     pool.take(1).free()
-    for length in (0, -5, SIZE + 1):
+    never: list[Any] = [0, -5, SIZE + 1, 1.5, "1", None]
+    for length in never:
         with pytest.raises(BadTransfer):
             pool.take(length)
     assert pool.stats()["refused"] == 1
