@@ -7,68 +7,25 @@ stays, so that it can be evicted again for nothing.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 
 from moonpool.cache import NO_HINT, BlockHint, make_admission
 from moonpool.kv import BlockKey
 from moonpool.messages.ids import TenantId
 from services.store.below import Verdict
 from services.store.limits import Limits
+from services.store.moves import Demotion, Descent, Erasure, Move, Outcome, Promotion
 from services.store.objects import State, StoredObject
 from services.store.records import Record, Stage
 from services.store.residents import Residents
 from services.store.shelf import Shelf
+from services.store.tiers.record import record_bytes
 from services.store.tiers.vault import Item
+from services.store.way import Ways
 
 LOADING_MAX = 1024  # promotions at a time
 DESCENDING_MAX = 1024
 TRIM_MAX = 64  # victims per shelf and call
 FLIGHT_MIN_BYTES = 16 << 20  # on the way down at a time, or a 16th of dram
-
-
-class Outcome(StrEnum):
-    DONE = "done"
-    LOST = "lost"  # the source is not what it should be: dropped
-    FAILED = "failed"  # the tier did not do it
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Demotion:
-    """dram -> shelf."""
-
-    obj: StoredObject
-    shelf: Shelf
-    record: Record
-    stays: bool = False  # in dram: it is copied to be durable, not to make room
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Promotion:
-    """shelf -> dram."""
-
-    shelf: Shelf
-    record: Record
-    obj: StoredObject
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Descent:
-    """From one shelf to the one below."""
-
-    source: Shelf
-    source_record: Record
-    shelf: Shelf
-    record: Record
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Erasure:
-    shelf: Shelf
-    record: Record
-
-
-Move = Demotion | Promotion | Descent | Erasure
 
 
 class Ladder:
@@ -83,6 +40,7 @@ class Ladder:
         self._residents = residents
         self._uses = make_admission(limits.demote_by, limits.demote_after_uses)
         self._used_s = 0.0  # when the last use was
+        self._ways = Ways(shelves)
         self._moves: list[Move] = []
         self._loading_bytes = 0
         self._descending_bytes = 0
@@ -182,7 +140,7 @@ class Ladder:
             return Verdict.LATER
         arrival = self._arrive(takers, obj.key, obj.tenant, obj.size_bytes, obj.chunk_bytes, now_s)
         if arrival is None:
-            return Verdict.NO
+            return Verdict.LATER if self._ways.are_for([obj.key]) else Verdict.NO
         self._residents.begin_leaving(obj)
         self._begin_descent(Demotion(obj, *arrival))
         return Verdict.BEGUN
@@ -209,6 +167,10 @@ class Ladder:
         self._begin_descent(Demotion(obj, *arrival, stays=True))
         return True
 
+    def is_making_room(self, keys: Sequence[BlockKey] = ()) -> bool:
+        """Whether room below is being made: for one of these, or for any when none are given."""
+        return self._ways.are_for(keys) if keys else bool(self._ways)
+
     def is_worth_keeping(self, key: BlockKey) -> bool:
         """It is worth a lower tier, or another node when this one leaves."""
         return self._uses.admits(key, self._used_s)
@@ -223,7 +185,8 @@ class Ladder:
         more_bytes = max(sum(sizes), residents.free_bytes + max(sizes))
         free_bytes = min(more_bytes, residents.tier.bytes_total)
         residents.trim(now_s, 2 * sum(sizes), free_bytes=free_bytes)
-        return residents.has_room(sizes) or not self.descending
+        is_busy = bool(self.descending) or self.is_making_room()
+        return residents.has_room(sizes) or not is_busy
 
     def end_demotion(self, move: Demotion, outcome: Outcome, now_s: float) -> None:
         self._end_descent(move)
@@ -249,6 +212,7 @@ class Ladder:
 
     def trim(self, now_s: float) -> None:
         """Restores each shelf's headroom, a little at a time. For quiet moments."""
+        self._ways.tick(now_s)
         for index, shelf in enumerate(self.shelves):
             for _ in range(TRIM_MAX):
                 if not shelf.online or shelf.excess_bytes() <= 0:
@@ -299,6 +263,7 @@ class Ladder:
         """Asserts that moves, shelves and residents agree."""
         for shelf in self.shelves:
             shelf.check()
+        self._ways.check()
         loading = {o for o in self._residents.objects.values() if o.state is State.LOADING}
         doomed = {m.obj for m in self.loading.values() if m.obj.state is State.DOOMED}
         assert loading | doomed == {move.obj for move in self.loading.values()}
@@ -316,7 +281,12 @@ class Ladder:
         takers = self._takers(lower, victim.key, *sizes)
         if takers and all(s.find(victim.key) is None for s in lower):
             if not self._is_flight_full(facts.size_bytes):
-                arrival = self._arrive(takers, victim.key, victim.tenant, *sizes, now_s)
+                waits = not shelf.is_pressed
+                arrival = self._arrive(
+                    takers, victim.key, victim.tenant, *sizes, now_s, waits=waits
+                )
+                if arrival is None and waits and self._ways.are_for([victim.key]):
+                    return False
                 if arrival is not None:
                     shelf.begin_leaving(victim)
                     self._begin_descent(Descent(shelf, victim, *arrival))
@@ -345,17 +315,38 @@ class Ladder:
         size_bytes: int,
         chunk_bytes: int,
         now_s: float,
+        *,
+        waits: bool = True,
     ) -> tuple[Shelf, Record] | None:
-        """A place on the first that has one, and may give it to this tenant."""
+        """A place on the first that has one, and may give it to this tenant. When none has and it
+        `waits`, one of them makes room, if it can."""
+        wanting: list[Shelf] = []
         for shelf in takers:
             if not shelf.fits_quota(tenant, size_bytes, chunk_bytes):
                 self.counters["demotions_over_quota"] += 1
+                if waits and any(record.tenant == tenant for record in shelf.gone):
+                    self._ways.make(shelf, key, 0, now_s, lambda victim: False)
                 continue
             record = shelf.begin_arrival(key, tenant, size_bytes, chunk_bytes, now_s)
             if record is not None:
+                self._ways.end(key)
                 return shelf, record
-        self.counters["demotions_no_space"] += bool(takers)
+            wanting.append(shelf)
+        wants_bytes = record_bytes(size_bytes, chunk_bytes)
+        is_coming = waits and any(self._make_way(s, key, wants_bytes, now_s) for s in wanting)
+        self.counters["demotions_no_space"] += bool(takers) and not is_coming
         return None
+
+    def _make_way(self, shelf: Shelf, key: BlockKey, size_bytes: int, now_s: float) -> bool:
+        """Whether the shelf is making room for it: it is worth asking again."""
+        below = self.shelves.index(shelf) + 1
+        return self._ways.make(
+            shelf,
+            key,
+            size_bytes,
+            now_s,
+            lambda victim: self._send_down(shelf, victim, below, now_s),
+        )
 
     def _is_flight_full(self, size_bytes: int) -> bool:
         wants_bytes = self._descending_bytes + size_bytes

@@ -15,7 +15,8 @@ from moonpool.clock import Clock
 from moonpool.kv import BlockKey
 from services.store.collecting import uncollected
 from services.store.health import Health
-from services.store.ladder import Demotion, Descent, Erasure, Ladder, Move, Outcome, Promotion
+from services.store.ladder import Ladder
+from services.store.moves import Demotion, Descent, Erasure, Move, Outcome, Promotion
 from services.store.packed.table import not_among
 from services.store.records import Record
 from services.store.shelf import Shelf
@@ -106,25 +107,31 @@ class Mover:
 
     async def wait_loaded(self, keys: Sequence[BlockKey], wait_s: float) -> bool:
         """Returns when those of them that are being loaded are here, or not to be had, or, if none
-        is, when something has sunk; or when the time is over. False when nothing is under way."""
+        is, when something has sunk or gone that was in its way; or when the time is over. False
+        when nothing is under way."""
         waits = [self._loading[key] for key in keys if key in self._loading]
         if waits:
             await asyncio.wait(waits, timeout=wait_s)
-        elif self._leaving:
+        elif self._leaving or (self._erasing and self._ladder.is_making_room()):
             everything = [*self._leaving.values(), *self._loading.values()]
+            everything += self._erasing.values()
             await asyncio.wait(everything, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
             waits = everything
         return bool(waits)
 
     async def wait_secured(self, keys: Sequence[BlockKey], wait_s: float) -> bool:
-        """Returns when what is on its way down of these has arrived, or else when something was
-        erased, which may have been in the way. False when there is nothing to wait for."""
+        """Returns when what is on its way down of these has arrived, or else when something is
+        gone that was in the way. False when there is nothing to wait for."""
         wanted = set(keys)
         waits = [wait for move, wait in self._leaving.items() if move.obj.key in wanted]
         if not waits:
             waits = [w for move, w in self._erasing.items() if move.record.key in wanted]
         if waits:
             await asyncio.wait(waits, timeout=wait_s)
+        elif self._ladder.is_making_room(keys):
+            waits = [*self._erasing.values(), *self._leaving.values()]
+            if waits:
+                await asyncio.wait(waits, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         return bool(waits)
 
     async def wait_erased(self, wait_s: float) -> bool:

@@ -55,8 +55,8 @@ class Shelf:
         self.writable = False
         self.health = "starting"
         self.leaving: dict[BlockKey, Record] = {}  # LIVE, being taken over by the tier below
+        self.budget = budget  # of writes
         self._high_bytes = int(tier.bytes_total * (1 - headroom))
-        self._budget = budget
         self._object_max_bytes = object_max_bytes
         self._serial = first_serial
         self._gone_keys: Counter[BlockKey] = Counter()
@@ -211,7 +211,7 @@ class Shelf:
         place = self.tier.reserve(wants_bytes)
         if place is None:
             return None
-        if not self._budget.take(wants_bytes, now_s):
+        if not self.budget.take(wants_bytes, now_s):
             self.tier.release(place, wants_bytes)
             return None
         self._serial += 1
@@ -281,8 +281,12 @@ class Shelf:
 
     def excess_bytes(self) -> int:
         """How much more must go, beyond what is going already."""
-        going_bytes = self._gone_bytes + self._leaving_bytes
-        return self.tier.bytes_used - going_bytes - self._high_bytes
+        return self.tier.bytes_used - self.going_bytes - self._high_bytes
+
+    @property
+    def going_bytes(self) -> int:
+        """What will be free, once it is erased or taken over below."""
+        return self._gone_bytes + self._leaving_bytes
 
     @property
     def is_pressed(self) -> bool:

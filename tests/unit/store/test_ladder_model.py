@@ -18,8 +18,8 @@ from moonpool.messages.ids import TenantId
 from moonpool.messages.store import GetSlot, PutEndItem, PutItem
 from services.store.admission import WriteBudget
 from services.store.core import StoreCore
-from services.store.ladder import Demotion, Descent, Erasure, Move, Outcome, Promotion
 from services.store.limits import Limits
+from services.store.moves import Demotion, Descent, Erasure, Move, Outcome, Promotion
 from services.store.shelf import Shelf
 from services.store.tiers import DramTier, LowerTier, NvmeTier, OssTier
 from services.store.tiers.vault import Item

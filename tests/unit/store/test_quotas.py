@@ -9,8 +9,8 @@ from moonpool.messages.quota import TenantQuota, decode_quota, encode_quota
 from moonpool.messages.store import PutEndItem, PutItem
 from services.store.admission import WriteBudget
 from services.store.core import StoreCore
-from services.store.ladder import Demotion, Erasure, Outcome, Promotion
 from services.store.limits import Limits
+from services.store.moves import Demotion, Erasure, Outcome, Promotion
 from services.store.shelf import Shelf
 from services.store.tiers import DramTier, NvmeTier, OssTier
 from services.store.tiers.record import record_bytes
