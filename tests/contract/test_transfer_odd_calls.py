@@ -187,6 +187,16 @@ async def test_an_address_that_leads_nowhere_costs_nobody_else_anything(
     await asking.works()
 
 
+async def test_a_line_to_an_address_that_is_none_is_no_line(tmp_path: Path) -> None:
+    async with make_pair("tcp4", tmp_path) as pair:
+        asking = Asking(pair)
+        for host in ("", ":", "[", "host", "::1", *(f"{host}:1" for host in HOSTS)):
+            odd = msgspec.structs.replace(asking.grant, endpoints=[Endpoint("tcp", host)])
+            with pytest.raises(PeerLost, match="no line"):
+                await asking.engine.lines.open(odd, asking.grant.key)
+        await asking.works()
+
+
 async def test_an_engine_is_used_on_its_own_thread_only(asking: Asking) -> None:
     with pytest.raises(BadTransfer):
         await asyncio.to_thread(asking.engine.submit, [asking.request()])

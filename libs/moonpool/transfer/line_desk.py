@@ -99,8 +99,8 @@ class LineDesk:
                 continue
             try:
                 return await self._open_at(segment, epoch, endpoint.address, key)
-            except (OSError, BadFrame, TimeoutError, PeerLost) as error:
-                failed = error
+            except (OSError, ValueError, BadFrame, TimeoutError, PeerLost) as error:
+                failed = error  # ValueError: an address that is none
         raise PeerLost(f"no line to {segment}: {failed or 'it offers none that we can use'}")
 
     async def _open_at(self, segment: str, epoch: str, address: str, key: bytes) -> Line:
