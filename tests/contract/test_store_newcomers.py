@@ -1,5 +1,6 @@
 """Clients that have just come, and whom nobody told which nodes there are."""
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -10,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from moonpool.bus import MemoryBroker, NatsBus
-from moonpool.client import StoreClient
+from moonpool.bus import BusUnavailable, MemoryBroker, NatsBus
+from moonpool.client import NoNodes, StoreClient
 from moonpool.runtime import new_context
 from moonpool.settings import StoreSettings
 from services.store.shell import running_node
@@ -47,9 +48,9 @@ async def three_nodes(server: NatsServer, mesh: str, folder: Path) -> AsyncItera
 
 
 def newcomer(
-    server: NatsServer, mesh: str = "mp", **given: float
+    server: NatsServer, mesh: str = "mp", wait_s: float = 5.0
 ) -> AbstractAsyncContextManager[StoreClient]:
-    return StoreClient.connect(server.url, mesh=mesh, host_id="here", **given)  # type: ignore[arg-type]
+    return StoreClient.connect(server.url, mesh=mesh, host_id="here", wait_s=wait_s)
 
 
 async def test_a_newcomer_knows_all_nodes_and_finds_what_is_there(
@@ -97,6 +98,18 @@ async def test_the_http_face_of_a_node_that_just_came_speaks_for_all_nodes() -> 
         )
         reply = await http.get("/store/stats")
         assert sorted(reply.json()) == IDS
+
+
+async def test_without_a_server_or_a_node_a_newcomer_gives_up_when_its_time_is_over(
+    server: NatsServer,
+) -> None:
+    with pytest.raises(BusUnavailable, match=r"within 0.2 s"):
+        async with newcomer(NatsServer(), wait_s=0.2):
+            pass
+    with pytest.raises(NoNodes):
+        async with newcomer(server, "empty", wait_s=0.2):
+            pass
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ message kinds, and no bulk data: that is the transfer library's.
 
 from moonpool.bus.base import Bucket, Bus, Callback, Endpoint, Handler, Service, Subscription
 from moonpool.bus.errors import (
+    BadServer,
     BusClosed,
     BusUnavailable,
     NoResponder,
@@ -18,6 +19,7 @@ from moonpool.bus.nats import NatsBus
 from moonpool.bus.nats_link import without_password
 
 __all__ = [
+    "BadServer",
     "Bucket",
     "Bus",
     "BusClosed",

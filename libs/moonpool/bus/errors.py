@@ -1,6 +1,7 @@
 """Errors of the bus.
 
 CallerError
+├── BadServer         what was given as a server's address is none
 └── PayloadTooLarge   no message of this size can travel; send less or use the transfer library
 PeerError
 ├── NoResponder       nobody serves the subject: for one that names a process, proof of death
@@ -10,6 +11,10 @@ PeerError
 """
 
 from moonpool.messages.errors import CallerError, PeerError
+
+
+class BadServer(CallerError):
+    code = "bad_server"
 
 
 class PayloadTooLarge(CallerError):

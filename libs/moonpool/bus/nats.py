@@ -26,7 +26,7 @@ from moonpool.bus.errors import (
     RequestTimeout,
 )
 from moonpool.bus.nats_bucket import NatsBucket
-from moonpool.bus.nats_link import Attachment, NatsLink
+from moonpool.bus.nats_link import Attachment, NatsLink, servers_of, without_password
 from moonpool.bus.nats_service import (
     ERROR_CODE,
     ERROR_TEXT,
@@ -85,12 +85,29 @@ class NatsBus:
         self._dropped = 0  # by subscriptions that are closed by now
 
     @classmethod
-    async def connect(cls, url: str, *, user: str = "", password: str = "", name: str = "") -> Self:
-        """Waits until one of the comma-separated servers accepts us, however long that takes, and
-        says so in one line per change of state. Cancellable."""
-        urls = [part.strip() for part in url.split(",") if part.strip()]
+    async def connect(
+        cls,
+        url: str,
+        *,
+        user: str = "",
+        password: str = "",
+        name: str = "",
+        wait_s: float | None = None,
+    ) -> Self:
+        """Waits until one of the comma-separated servers accepts us, and says so in one line per
+        change of state: however long that takes, or for `wait_s`; then BusUnavailable. Raises
+        BadServer. Cancellable."""
+        urls = servers_of(url)
         link = NatsLink(urls, user, password, name)
-        await link.connect()
+        try:
+            async with asyncio.timeout(wait_s):
+                await link.connect()
+        except TimeoutError as error:
+            why = f": {link.last_error}" if link.last_error else ""
+            shown = ", ".join(map(without_password, urls))
+            raise BusUnavailable(
+                f"no NATS server at {shown} within {wait_s or 0.0:g} s{why}"
+            ) from error
         return cls(link)
 
     @property

@@ -17,6 +17,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 
+from moonpool.bus.errors import BadServer
+
 log = logging.getLogger(__name__)
 
 RETRY_S = 0.25  # between attempts to reach a server
@@ -24,6 +26,8 @@ PING_S = 5  # a dead connection is noticed after about three of these
 SILENCE_S = 15.0  # of a server that takes nothing of what was sent: the connection ends
 PENDING_MAX_BYTES = 8 << 20  # of commands not yet written to the socket, or waiting for a server
 FLUSH_MAX_S = 2.0
+
+SCHEMES = ("nats", "tls", "ws", "wss")
 
 MessageCallback = Callable[[Msg], Awaitable[None]]
 
@@ -68,6 +72,11 @@ class NatsLink:
         return f"_PARTS{self._own}.{self._client.new_inbox().rpartition('.')[2]}"
 
     @property
+    def last_error(self) -> str:
+        """What was logged last since there was a connection; "": nothing."""
+        return self._said
+
+    @property
     def is_closed(self) -> bool:
         return self._closing
 
@@ -96,6 +105,7 @@ class NatsLink:
                 flush_timeout=FLUSH_MAX_S,
             )
         except asyncio.CancelledError:
+            self._closing = True  # nobody is to revive what nobody has
             await self._client.close()
             raise
         self._bound_silence()
@@ -230,14 +240,34 @@ class NatsLink:
         self._reviving = None
 
 
+def servers_of(url: str) -> list[str]:
+    """The servers named in it, with commas between. Raises BadServer."""
+    urls = [part.strip() for part in url.split(",") if part.strip()]
+    if not urls:
+        raise BadServer(f"no NATS server is named in {url!r}")
+    for each in urls:
+        shown = without_password(each)
+        try:
+            parts = urlsplit(each if "://" in each else f"nats://{each}")
+            is_good = bool(parts.hostname) and parts.scheme in SCHEMES and parts.port != 0
+        except ValueError:
+            is_good = False
+        if not is_good:
+            raise BadServer(f"{shown!r} is no address of a NATS server, like nats://HOST:4222")
+    return urls
+
+
 def _user_of(url: str) -> str:
     return urlsplit(url).username or ""
 
 
 def without_password(url: str) -> str:
     """`url` as it may be shown."""
-    parts = urlsplit(url)
-    return url.replace(f":{parts.password}@", ":***@") if parts.password else url
+    try:
+        password = urlsplit(url).password
+    except ValueError:  # not even an address
+        return re.sub(r"[^/]*@", "***@", url)
+    return url.replace(f":{password}@", ":***@") if password else url
 
 
 def _own_token(user: str) -> str:

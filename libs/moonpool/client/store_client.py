@@ -10,6 +10,7 @@ nodes evict what is not pinned.
 
 import asyncio
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
@@ -118,13 +119,16 @@ class StoreClient:
         tls: TlsFiles | None = None,
         lines: bool = True,
     ) -> AsyncIterator[Self]:
-        """A client of the mesh while inside. `nodes` empty: all that are there, and at least one
-        must show up within `wait_s`: NoNodes otherwise. `salt`: names are looked up with it, so
-        that who does not have it cannot find them. `timeout_s`: for one answer of a node. `tls`:
-        for a mesh whose tcp transfers are encrypted."""
+        """A client of the mesh while inside. `nodes` empty: all that are there. A server and at
+        least one node must show up within `wait_s`: BusUnavailable or NoNodes otherwise. `salt`:
+        names are looked up with it, so that who does not have it cannot find them. `timeout_s`: for
+        one answer of a node. `tls`: for a mesh whose tcp transfers are encrypted."""
         subjects, name = Subjects(mesh), f"client-{token_hex(4)}"
         host = host_id_of(host_id)
-        bus = await NatsBus.connect(nats_url, user=user, password=password, name=name)
+        ends_s = time.monotonic() + wait_s
+        bus = await NatsBus.connect(
+            nats_url, user=user, password=password, name=name, wait_s=wait_s
+        )
         try:
             with tempfile.TemporaryDirectory(prefix="moonpool-") as folder:
                 transfer = await TransferEngine.start(
@@ -137,9 +141,9 @@ class StoreClient:
                             host_id=host, salt=salt, placement=placement, stripe_bytes=stripe_bytes,
                             lines=lines,
                         )  # fmt: skip
-                        await client.wait_for_nodes(wait_s)
+                        await client.wait_for_nodes(max(0.0, ends_s - time.monotonic()))
                         if not nodes:
-                            await members.gather("store", wait_s)
+                            await members.gather("store", ends_s - time.monotonic())
                         yield client
                 finally:
                     await transfer.close()

@@ -21,6 +21,7 @@ EXAMPLES = """\
   moonpool quota list
   moonpool quota clear acme                              no limits any more
 """
+CONNECT_S = 5.0
 LIMITS = ("dram", "nvme", "oss", "hard")
 _UNITS = {"": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 
@@ -69,7 +70,7 @@ async def _run(given: argparse.Namespace) -> int:
     record = None if given.nats else running_mesh(given)
     url = given.nats or (record.nats_url if record else "")
     mesh = given.mesh or (record.mesh if record else "mp")
-    bus = await NatsBus.connect(url, name="moonpool-quota")
+    bus = await NatsBus.connect(url, name="moonpool-quota", wait_s=CONNECT_S)
     try:
         bucket = bus.bucket(quotas_bucket(mesh.replace(".", "_")))
         if given.what == "set":

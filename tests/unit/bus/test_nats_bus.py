@@ -11,6 +11,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from moonpool.bus import (
+    BadServer,
     BusUnavailable,
     Endpoint,
     NatsBus,
@@ -121,6 +122,22 @@ async def test_connecting_can_be_cancelled() -> None:
     connecting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await connecting
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_connecting_within_a_time_ends_with_it_and_leaves_nothing_behind() -> None:
+    url = NatsServer().url.replace("nats://", "nats://who:secret@")
+    with pytest.raises(BusUnavailable, match=r"who:\*\*\*@.* within 0.3 s: .*failed") as caught:
+        await NatsBus.connect(url, wait_s=0.3)
+    assert "secret" not in str(caught.value)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.mark.parametrize("url", ["", " , ", "http://a:1", "nats://[::", "nats://u:secret@a:x"])
+async def test_what_is_no_address_is_refused_at_once(url: str) -> None:
+    with pytest.raises(BadServer) as caught:
+        await NatsBus.connect(url)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("crash", [False, True])
