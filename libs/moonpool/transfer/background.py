@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from moonpool.transfer.job import Job
 from moonpool.transfer.transports.base import Path
 
-WINDOW_BYTES = 4 << 20  # under way on one way of a path
+WINDOW_BYTES = 6 << 20  # with one way of a path: two move, and one is ready for when one ends
 WINDOW_SLICES = 32
 PROMOTE_S = 0.1  # after which one goes all the same while the foreground moves
 SHARE = 4  # times its bytes that the foreground moves before another does, or `PROMOTE_S`
@@ -49,6 +49,13 @@ class Turns(Generic[T, P]):
         self._waiting.setdefault(path, {})[item] = (size_bytes, now_s)
         self._by_item[item] = path
 
+    def go_at_once(self, item: T, path: P, ways: int, size_bytes: int, now_s: float) -> bool:
+        """In place of `put` and `take` where nothing waits and nothing is urgent. False: `put`."""
+        if self._by_item or not self._has_room(path, ways):
+            return False
+        self._fly(item, path, size_bytes, now_s)
+        return True
+
     def moved(self, size_bytes: int, now_s: float) -> bool:
         """A slice of the foreground has ended. Whether it has had its share for now."""
         self._moved_s = now_s
@@ -66,12 +73,12 @@ class Turns(Generic[T, P]):
                 self._forget(item)
                 if path in self._waiting:
                     self._waiting[path] = self._waiting.pop(path)  # behind the others
-                self._fly(item, path, size_bytes)
-                self._went_s, self._owed_bytes = now_s, SHARE * size_bytes
+                self._fly(item, path, size_bytes, now_s)
                 return item, path
         return None
 
-    def _fly(self, item: T, path: P, size_bytes: int) -> None:
+    def _fly(self, item: T, path: P, size_bytes: int, now_s: float) -> None:
+        self._went_s, self._owed_bytes = now_s, SHARE * size_bytes
         self._flying[item] = (path, size_bytes)
         on = self._on.setdefault(path, [0, 0])
         on[0] += 1
@@ -141,7 +148,11 @@ class Background:
         if self._turns.flies(job):
             self._go(job, path)
             return
-        self._turns.put(job, path, job.slice.payload, time.monotonic())
+        now_s, size_bytes = time.monotonic(), job.slice.payload
+        if not self._foreground and self._turns.go_at_once(job, path, path.ways, size_bytes, now_s):
+            self._go(job, path)
+            return
+        self._turns.put(job, path, size_bytes, now_s)
         self._pump()
 
     def ended(self, job: Job) -> None:

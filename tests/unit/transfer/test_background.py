@@ -11,6 +11,7 @@ from moonpool.transfer.background import (
 )
 
 MIB = 1 << 20
+HALF = WINDOW_BYTES // 2
 Some = Turns[str, str]
 
 
@@ -26,7 +27,7 @@ def go(turns: Some, now_s: float = 0.0, foreground: int = 0) -> list[str]:
     return out
 
 
-def filled(turns: Some, path: str, count: int, size_bytes: int = 2 * MIB) -> Some:
+def filled(turns: Some, path: str, count: int, size_bytes: int = HALF) -> Some:
     for i in range(count):
         turns.put(f"{path}{i}", path, size_bytes, 0.0)
     return turns
@@ -40,8 +41,19 @@ def test_a_path_carries_a_window_and_the_next_goes_as_one_ends() -> None:
     assert turns.waiting == 2
 
 
+def test_what_goes_at_once_counts_like_the_rest() -> None:
+    turns: Some = Turns()
+    assert turns.go_at_once("x", "a", 1, WINDOW_BYTES, 0.0)
+    assert not turns.go_at_once("y", "a", 1, 1, 0.0)
+    assert turns.go_at_once("z", "b", 1, 1, 0.0)
+    turns.put("y", "a", 1, 0.0)
+    assert not turns.go_at_once("w", "b", 1, 1, 0.0)  # behind what waits
+    turns.ended("x")
+    assert go(turns) == ["y"]
+
+
 def test_a_path_of_two_ways_carries_twice_as_much() -> None:
-    assert len(go(filled(Turns(), "wide", 9))) == 2 * WINDOW_BYTES // (2 * MIB)
+    assert len(go(filled(Turns(), "wide", 9))) == 4
 
 
 def test_what_is_small_goes_in_larger_numbers_and_yet_bounded() -> None:
@@ -78,7 +90,7 @@ def test_nothing_goes_while_the_foreground_moves_but_one_now_and_then() -> None:
 
 
 def test_what_has_waited_for_long_gets_a_fifth_of_the_bytes() -> None:
-    turns = filled(Turns(), "a", 99)
+    turns = filled(Turns(), "a", 99, 2 * MIB)
     turns.moved(0, 0.0)
     went: list[str] = []
     for tick in range(1, 41):  # 1 MiB each, in no time
