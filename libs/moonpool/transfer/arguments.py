@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Sequence
 from operator import index
-from typing import SupportsFloat
 
 from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer.base import Op, Priority
@@ -68,7 +67,10 @@ def number(value: object, what: str) -> int:
 
 def seconds(value: object, what: str, *, above_zero: bool = True) -> float:
     """As a plain float, when it is a finite span. Raises BadTransfer."""
-    span = float(value) if isinstance(value, SupportsFloat) else math.nan
+    try:
+        span = math.nan if isinstance(value, str | bytes) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        span = math.nan
     if not (0 < span < math.inf or (span == 0 and not above_zero)):
         least = "above 0" if above_zero else "0 or more"
         raise BadTransfer(f"{what} {_short(value)} must be seconds, {least} and finite")
@@ -103,7 +105,7 @@ def check_grant(grant: object) -> None:
 
 def _range_problem(grant: RegionGrant) -> str:
     region, offset, length = grant.region, grant.offset, grant.length
-    if not all(type(each) is int for each in (region, offset, length)):
+    if not (type(region) is type(offset) is type(length) is int):
         return "a region, an offset or a length that is no whole number"
     if not 0 <= region < NUMBERS_END:
         return f"region {region}"
@@ -118,24 +120,27 @@ def _range_problem(grant: RegionGrant) -> str:
 
 
 def _text_problem(grant: RegionGrant) -> str:
-    texts = (grant.segment, grant.epoch, grant.host_id, grant.rights)
-    if not all(isinstance(text, str) for text in texts):
+    segment, epoch = grant.segment, grant.epoch
+    if not (type(segment) is type(epoch) is type(grant.host_id) is type(grant.rights) is str):
         return "a name that is no text"
-    if not _NAME.fullmatch(grant.segment):
+    if not _NAME.fullmatch(segment):
         return "an owner of no proper name"
-    if not grant.epoch.isascii() or not 0 < len(grant.epoch) <= EPOCH_BYTES:
-        return f"epoch {_short(grant.epoch)}"
+    if not epoch.isascii() or not 0 < len(epoch) <= EPOCH_BYTES:
+        return f"epoch {_short(epoch)}"
     ends = grant.endpoints
     if not isinstance(ends, list) or len(ends) > ENDPOINTS_MAX:
         return f"no list of at most {ENDPOINTS_MAX} endpoints"
-    return next((found for end in ends if (found := _endpoint_problem(end))), "")
+    for end in ends:
+        if found := _endpoint_problem(end):
+            return found
+    return ""
 
 
 def _endpoint_problem(end: object) -> str:
     if not isinstance(end, Endpoint):
         return f"an endpoint {_short(end)}"
     for text in (end.transport, end.address, end.nic):
-        if not isinstance(text, str) or len(text) > TEXT_MAX or (text and not text.isprintable()):
+        if type(text) is not str or len(text) > TEXT_MAX or not text.isprintable():
             return f"an endpoint at {_short(text)}"
     if type(end.rank) is not int or not 0 <= end.rank < NUMBERS_END:
         return f"an endpoint of rank {_short(end.rank)}"

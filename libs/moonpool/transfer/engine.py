@@ -34,7 +34,7 @@ from moonpool.transfer.line_desk import LineDesk
 from moonpool.transfer.mapping import MappedView, mapper_of
 from moonpool.transfer.pages import THREADS_MAX, Progress, beside_the_loop, prepare
 from moonpool.transfer.path_log import PathLog
-from moonpool.transfer.planning import mark, plan
+from moonpool.transfer.planning import plan
 from moonpool.transfer.regions import LocalRegion, RegionTable
 from moonpool.transfer.remote import OpenedGrant
 from moonpool.transfer.tally import Tally
@@ -44,6 +44,7 @@ from moonpool.transfer.transports.base import Path, Surroundings, Transport, Tra
 from moonpool.transfer.transports.kinds import KINDS, path_of, paths_to
 
 log = logging.getLogger(__name__)
+FOREVER_S = math.inf
 JOBS_MAX = 65_536  # slices under way in one engine
 TRIES_PER_PATH = 2
 
@@ -244,18 +245,18 @@ class TransferEngine:
             raise BadTransfer("submit was called on another thread than that of the engine's loop")
         if type(priority) is not Priority:
             priority = priority_of(priority)
-        if not (type(deadline_s) is float and 0 < deadline_s < math.inf):
+        if not (type(deadline_s) is float and 0 < deadline_s < FOREVER_S):
             deadline_s = seconds(deadline_s, "deadline_s")
         batch = TransferBatch(self._loop, len(requests), deadline_s, self._stop)
-        jobs = plan(self._table, batch, requests, priority, time.monotonic() + deadline_s)
+        checked = self._checksum if checksum is None else bool(checksum)
+        expires_s = time.monotonic() + deadline_s
+        jobs = plan(self._table, batch, requests, priority, checked, expires_s)
         if len(self._jobs) + len(jobs) > JOBS_MAX:
             raise TransferBusy(f"{len(self._jobs)} slices wait already", retry_after_s=0.1)
-        checked = self._checksum if checksum is None else bool(checksum)
-        mark(jobs, checked)
         batch.begin(jobs)
         self._jobs.update(jobs)
-        if priority is Priority.BACKGROUND:
-            self._background.expect(jobs)
+        if priority is Priority.BACKGROUND or self._background:
+            self._background.expect(jobs, priority)
         for job in jobs:
             self._start(job)
         batch.arm()
@@ -269,8 +270,10 @@ class TransferEngine:
         except (RegionClosed, BadTransfer) as error:
             self._finish(job, error)
             return
-        start = self._background.start if job.priority is Priority.BACKGROUND else self._go
-        start(job, path)
+        if job.priority is Priority.BACKGROUND:
+            self._background.start(job, path)
+        else:
+            self._go(job, path)
 
     def _go(self, job: Job, path: Path) -> None:
         try:

@@ -29,9 +29,11 @@ def plan(
     batch: "TransferBatch",
     requests: Sequence[TransferRequest],
     priority: Priority,
+    checked: bool,
     expires_s: float,
 ) -> list[Job]:
-    """All that the batch has to do. Raises BadTransfer, GrantRefused (rights), RegionClosed."""
+    """All that the batch has to do, and how it is to be run. Raises BadTransfer, GrantRefused
+    (rights), RegionClosed."""
     jobs = []
     urgent = priority is Priority.FOREGROUND
     slice_max = SLICE_BYTES_MAX if urgent else BACKGROUND_SLICE_BYTES
@@ -42,21 +44,14 @@ def plan(
         for piece in pieces(requests, local.length, remote, indices, slice_max):
             mine = indices[piece.first : piece.last]
             jobs.append(Job(batch, op, local, remote, piece, mine, priority, expires_s))
-    return jobs
-
-
-def mark(jobs: Sequence[Job], checked: bool) -> None:
-    """Says of every job how it is to be run."""
-    small = len(jobs) <= INLINE_RANGES and _payload(jobs) <= INLINE_BYTES
+    small = len(jobs) <= INLINE_RANGES
+    if small and len(jobs) > 1:
+        small = sum(job.slice.payload for job in jobs) <= INLINE_BYTES
     for job in jobs:
-        job.inline = small and len(job.slice.lengths) <= INLINE_RANGES
+        piece = job.slice
+        job.inline = small and piece.payload <= INLINE_BYTES and len(piece.lengths) <= INLINE_RANGES
         job.checked = checked
-
-
-def _payload(jobs: Sequence[Job]) -> int:
-    if len(jobs) == 1:
-        return jobs[0].slice.payload
-    return sum(job.slice.payload for job in jobs)
+    return jobs
 
 
 def groups(requests: Sequence[TransferRequest]) -> list[Group]:
