@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Generic, TypeVar
 
+from moonpool.transfer.base import Priority
 from moonpool.transfer.job import Job
 from moonpool.transfer.transports.base import Path
 
@@ -44,7 +45,7 @@ class Turns(Generic[T, P]):
         return item in self._flying
 
     def put(self, item: T, path: P, size_bytes: int, now_s: float) -> None:
-        if not self._by_item and not self._flying:  # `moved` was not called until now
+        if not self._by_item and not self._flying:  # nobody said until now what has moved
             self._moved_s = now_s
         self._waiting.setdefault(path, {})[item] = (size_bytes, now_s)
         self._by_item[item] = path
@@ -53,11 +54,12 @@ class Turns(Generic[T, P]):
         """In place of `put` and `take` where nothing waits and nothing is urgent. False: `put`."""
         if self._by_item or not self._has_room(path, ways):
             return False
+        self._moved_s = now_s
         self._fly(item, path, size_bytes, now_s)
         return True
 
     def moved(self, size_bytes: int, now_s: float) -> bool:
-        """A slice of the foreground has ended. Whether it has had its share for now."""
+        """A slice of the foreground has ended, or one has come. Whether it has had its share."""
         self._moved_s = now_s
         self._owed_bytes -= size_bytes
         return self._owed_bytes <= 0
@@ -139,9 +141,13 @@ class Background:
     def waiting(self) -> int:
         return self._turns.waiting
 
-    def expect(self, jobs: Collection[Job]) -> None:
-        """They are the engine's now, and will be started."""
-        self._mine.update(jobs)
+    def expect(self, jobs: Collection[Job], priority: Priority) -> None:
+        """They are the engine's now, and will be started. Not called for the foreground where there
+        is no background."""
+        if priority is Priority.BACKGROUND:
+            self._mine.update(jobs)
+        else:
+            self._turns.moved(0, time.monotonic())
 
     def start(self, job: Job, path: Path) -> None:
         """Gives it to the path when its turn comes; at once if it had one before."""

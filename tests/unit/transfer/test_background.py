@@ -117,6 +117,23 @@ def test_a_foreground_that_does_not_move_is_no_reason_to_wait() -> None:
     assert go(turns, 1.0 + STUCK_S, foreground=1) == ["a1", "a2"]
 
 
+def test_a_foreground_that_comes_late_is_not_taken_for_one_that_is_stuck() -> None:
+    turns = filled(Turns(), "a", 9)
+    assert go(turns, 50.0) == ["a0", "a1"]
+    turns.moved(0, 90.0)
+    turns.ended("a0")
+    assert go(turns, 90.0 + STUCK_S / 2, foreground=1) == ["a2"]  # for its patience
+    turns.ended("a1")
+    assert go(turns, 90.0 + STUCK_S / 2, foreground=1) == []
+
+
+def test_what_goes_at_once_tells_that_nothing_is_stuck() -> None:
+    turns: Some = Turns()
+    assert turns.go_at_once("x", "a", 1, 1, 50.0)
+    turns.put("y", "a", 1, 50.01)
+    assert go(turns, 50.02, foreground=1) == []
+
+
 def test_the_wait_is_known_while_something_urgent_is_under_way() -> None:
     turns = filled(Turns(), "a", 2)
     turns.moved(1, 5.0)
