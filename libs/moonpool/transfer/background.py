@@ -122,20 +122,17 @@ class Turns(Generic[T, P]):
 
 
 class Background:
-    """Of one engine, on its loop. True while there is any."""
+    """Of one engine, on its loop."""
 
     def __init__(self, jobs: Collection[Job], go: Callable[[Job, Path], None]) -> None:
         """`jobs`: all of the engine, as they are at any moment; `go` gives one to its path."""
         self._jobs = jobs
         self._go = go
         self._loop = asyncio.get_running_loop()
-        self._mine: set[Job] = set()
+        self.mine: set[Job] = set()  # of the engine's jobs; always this very set
         self._turns: Turns[Job, Path] = Turns()
         self._again: asyncio.Handle | None = None
         self._pumping = False
-
-    def __len__(self) -> int:
-        return len(self._mine)
 
     @property
     def waiting(self) -> int:
@@ -145,7 +142,7 @@ class Background:
         """They are the engine's now, and will be started. Not called for the foreground where there
         is no background."""
         if priority is Priority.BACKGROUND:
-            self._mine.update(jobs)
+            self.mine.update(jobs)
         else:
             self._turns.moved(0, time.monotonic())
 
@@ -163,8 +160,8 @@ class Background:
 
     def ended(self, job: Job) -> None:
         """A job is none of the engine's any more, of whichever priority."""
-        if job in self._mine:
-            self._mine.remove(job)
+        if job in self.mine:
+            self.mine.remove(job)
             self._turns.ended(job)
         else:
             earned = self._turns.moved(job.slice.payload, time.monotonic())
@@ -175,7 +172,7 @@ class Background:
 
     @property
     def _foreground(self) -> int:
-        return len(self._jobs) - len(self._mine)
+        return len(self._jobs) - len(self.mine)
 
     def _pump(self) -> None:
         if self._pumping or not self._turns.waiting:

@@ -73,6 +73,7 @@ class TransferEngine:
         self._views: WeakSet[MappedView] = WeakSet()
         self._jobs: set[Job] = set()
         self._background = Background(self._jobs, self._go)
+        self._behind = self._background.mine  # every transfer looks whether there is any
         self._ended: deque[tuple[Job, Exception | None, str]] = deque()
         self._wake_pending = False
         self._closed = False
@@ -255,7 +256,7 @@ class TransferEngine:
             raise TransferBusy(f"{len(self._jobs)} slices wait already", retry_after_s=0.1)
         batch.begin(jobs)
         self._jobs.update(jobs)
-        if priority is Priority.BACKGROUND or self._background:
+        if priority is Priority.BACKGROUND or self._behind:
             self._background.expect(jobs, priority)
         for job in jobs:
             self._start(job)
@@ -266,7 +267,7 @@ class TransferEngine:
         try:
             if job.held is None:
                 job.held = self._table.enter_local(job.local, partial(self._unregistered, job))
-            path = path_of(job)
+            path = path_of(job) if job.checked else job.remote.paths[job.at_path]
         except (RegionClosed, BadTransfer) as error:
             self._finish(job, error)
             return
@@ -355,7 +356,7 @@ class TransferEngine:
         if error is not None:
             self._tally.add(f"failures.{error.code if isinstance(error, MoonpoolError) else 'bug'}")
         job.batch.ended(job, error)
-        if self._background:
+        if self._behind:
             self._background.ended(job)
 
     # The rest.
