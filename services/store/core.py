@@ -168,8 +168,8 @@ class StoreCore:
         return self._reads.start(keys, lease_s, now_s, hint)
 
     def promote(self, keys: Sequence[BlockKey], now_s: float, hint: BlockHint = NO_HINT) -> int:
-        """Starts what lies below on its way up, ahead of whoever will read it; how many are on
-        their way now. Not a use. Raises BadRequest."""
+        """Starts what lies below on its way up, ahead of whoever will read it, and lets others go
+        before what is up; how many are on their way now. Not a use. Raises BadRequest."""
         check_extent(0.0, len(keys), self.limits.keys_max)
         self.tick(now_s)
         return self._reads.ahead(keys, now_s, hint)

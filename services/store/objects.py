@@ -30,6 +30,7 @@ class Seat(StrEnum):
 
     ORDER = "order"  # in the policy's order
     PARKED = "parked"  # was its turn to go, but it is leased; back in the order afterwards
+    AWAITED = "awaited"  # was its turn to go, but a queued request will read it
     SOFT = "soft"  # pinned for a while; goes only when nothing else can
     HARD = "hard"  # never goes
     NONE = "none"  # not live

@@ -91,6 +91,8 @@ class Reads:
         for key in keys:
             self._ladder.promote(key, now_s, hint)
         self._counters["promoted_ahead"] += len(self._ladder.loading) - before
+        for key in reversed(keys):  # if any must go after all: a run's tail before its head
+            self._counters["awaited"] += self._residents.expect(key, now_s)
         return sum(key in self._ladder.loading for key in keys)
 
     def touch(self, keys: list[BlockKey], now_s: float, hint: BlockHint) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from moonpool.cache import NO_HINT, BlockHint, EvictionPolicy
 from moonpool.kv import BlockKey
 from moonpool.messages.ids import TenantId
+from services.store.awaited import Awaited
 from services.store.below import Below, Verdict
 from services.store.changes import Changes
 from services.store.notes import Notes
@@ -49,6 +50,7 @@ class Residents:
         self._policy = policy
         self._soft: OrderedDict[BlockKey, None] = OrderedDict()  # oldest pin first
         self._extra: dict[BlockKey, None] = {}  # copies too many, unused since: the first to go
+        self._awaited = Awaited(tier.bytes_total // 2)
         self._high_bytes = int(tier.bytes_total * (1 - headroom))
 
     def footprint(self, obj: StoredObject) -> int:
@@ -92,7 +94,7 @@ class Residents:
                     return None
                 if verdict is Verdict.BEGUN:
                     continue
-            victim = victim or (None if spare else self._next_soft())
+            victim = victim or (None if spare else self._next_awaited() or self._next_soft())
             if victim is None:
                 return None
             budget_bytes -= self._evict(victim)
@@ -123,6 +125,7 @@ class Residents:
     def drop(self, obj: StoredObject) -> None:
         """Takes it away: at once, or when its last reader is gone."""
         self._stay(obj.key)
+        self._awaited.came(obj.key)
         del self.objects[obj.key]
         if obj.state is State.LIVE:
             self._unseat(obj)
@@ -181,7 +184,12 @@ class Residents:
 
     def touch(self, keys: list[BlockKey], now_s: float, hint: BlockHint = NO_HINT) -> None:
         """A use of a run, head first."""
-        self._policy.touch(keys, now_s, hint)
+        if self._awaited:
+            for key in reversed(keys):
+                if not self._end_waiting(key, now_s, hint):
+                    self._policy.touch([key], now_s, hint)
+        else:
+            self._policy.touch(keys, now_s, hint)
         self.tenants.touched(keys)
         for key in keys:
             if hint is not NO_HINT and (obj := self.objects.get(key)) is not None:
@@ -190,6 +198,19 @@ class Residents:
                 self._stay(key)
             if self._extra:
                 self._extra.pop(key, None)
+
+    def expect(self, key: BlockKey, now_s: float) -> bool:
+        """A queued request will read it: others go first meanwhile. Not a use. False when it is
+        not here, or so much is awaited already that it is not told apart."""
+        obj = self.objects.get(key)
+        if obj is None or obj.state not in (State.LIVE, State.LOADING):
+            return False
+        self._stay(key)
+        self._extra.pop(key, None)
+        is_awaited = self._awaited.expect(key, self.footprint(obj), now_s)
+        if not is_awaited:
+            self._return(obj, now_s)
+        return is_awaited
 
     def mark_extra(self, key: BlockKey) -> None:
         """Others hold copies enough: unless it is used, it goes first."""
@@ -216,9 +237,7 @@ class Residents:
             return
         if obj.seat is not Seat.HARD:
             self.bytes_evictable += self.footprint(obj)
-        if obj.seat is Seat.PARKED:
-            obj.seat = Seat.ORDER
-            self._policy.insert(obj.key, obj.size_bytes, now_s, obj.hint)
+        self._return(obj, now_s, Seat.PARKED)
 
     # --- quotas ---
 
@@ -280,6 +299,8 @@ class Residents:
         live = [obj for obj in self.objects.values() if obj.state is State.LIVE]
         self.tenants.check({obj.key: obj.tenant for obj in live})
         assert all(self.objects[key].state is State.LIVE for key in self._extra)
+        self._awaited.check()
+        assert all(key in self.objects for key in self._awaited)
         assert self.live == len(live)
         assert len(self._policy) == sum(obj.seat is Seat.ORDER for obj in live)
         assert len(self._soft) == sum(obj.seat is Seat.SOFT for obj in live)
@@ -300,6 +321,7 @@ class Residents:
         assert obj.leases > 0 or obj.seat is not Seat.PARKED
         assert (key in self._policy) == (obj.seat is Seat.ORDER)
         assert (key in self._soft) == (obj.seat is Seat.SOFT)
+        assert obj.seat is not Seat.AWAITED or key in self._awaited
         assert obj.state is not State.LIVE or len(obj.checksums) == obj.checksums_bytes
 
     def _unseat(self, obj: StoredObject) -> None:
@@ -312,6 +334,22 @@ class Residents:
         elif not obj.leases:
             self.bytes_evictable -= self.footprint(obj)
         obj.seat = Seat.NONE
+
+    def _return(self, obj: StoredObject, now_s: float, seat: Seat = Seat.AWAITED) -> None:
+        """Whoever had stepped out of the order, to that seat, is in it again."""
+        if obj.seat is seat:
+            obj.seat = Seat.ORDER
+            self._policy.insert(obj.key, obj.size_bytes, now_s, obj.hint)
+
+    def _end_waiting(self, key: BlockKey, now_s: float, hint: BlockHint = NO_HINT) -> bool:
+        """Whether it comes back into the order by that, which counts as a use."""
+        self._awaited.came(key)
+        obj = self.objects.get(key)
+        if obj is None or obj.seat is not Seat.AWAITED:
+            return False
+        obj.hint = obj.hint if hint is NO_HINT else hint
+        self._return(obj, now_s)
+        return True
 
     def _vacate(self, obj: StoredObject) -> None:
         self.tier.release(obj.place)
@@ -329,7 +367,9 @@ class Residents:
         return self.footprint(victim)
 
     def _next_victim(self, now_s: float) -> StoredObject | None:
-        """Whose turn it is; whoever is being read meanwhile steps out of the order."""
+        """Whose turn it is; whoever is being read, or awaited, steps out of the order."""
+        for due in reversed(self._awaited.take_over_due(now_s)):
+            self._end_waiting(due, now_s)
         for extra in self._extra:
             obj = self.objects[extra]
             if obj.seat is Seat.ORDER and not obj.leases and not self.must_stay(obj):
@@ -339,11 +379,15 @@ class Residents:
             if not obj.leases and self.must_stay(obj):
                 self.reseat(obj, Seat.HARD, now_s)
                 continue
-            if not obj.leases:
+            if not obj.leases and key not in self._awaited:
                 return obj
             self._policy.remove(key)
-            obj.seat = Seat.PARKED
+            obj.seat = Seat.PARKED if obj.leases else Seat.AWAITED
         return None
+
+    def _next_awaited(self) -> StoredObject | None:
+        awaited = (self.objects[key] for key in self._awaited)
+        return next((o for o in awaited if o.seat is Seat.AWAITED and not o.leases), None)
 
     def _next_soft(self) -> StoredObject | None:
         return next((o for key in self._soft if not (o := self.objects[key]).leases), None)

@@ -23,6 +23,7 @@ from moonpool.telemetry import names
 
 LEASE_S = 8.0
 LOWER_TIERS = ("nvme", "oss")
+NODE_TIERS = ("dram", *LOWER_TIERS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,12 +75,13 @@ class PrefixFetch:
                     return have
         return have
 
-    async def ahead(self, runs: Run[PrefixRun]) -> None:
-        """While the prompt still waits: what lies in lower tiers starts on its way up. A node that
-        does not answer costs nothing but that."""
+    async def ahead(self, runs: Run[PrefixRun], tiers: Run[str] = LOWER_TIERS) -> None:
+        """While the prompt still waits: what lies in lower tiers starts on its way up, and what is
+        up stays there sooner than other blocks. A node that does not answer costs nothing but
+        that."""
         for run in runs:
             keys = self._seq.keys[run.start : run.end]
-            if run.tier not in LOWER_TIERS or run.owner == self._links.ctx.id or not keys:
+            if run.tier not in tiers or run.owner == self._links.ctx.id or not keys:
                 continue
             for start in range(0, len(keys), KEYS_MAX):
                 part = keys[start : start + KEYS_MAX]
@@ -89,7 +91,8 @@ class PrefixFetch:
                     )
                 except MoonpoolError:
                     return
-                if coming == len(part):  # else some were up already, and nobody says which
+                is_below = run.tier in LOWER_TIERS
+                if is_below and coming == len(part):  # else some were up, nobody says which
                     self._sent_for |= dict.fromkeys(part, run.tier)
 
     async def _ask(self, run: PrefixRun, start: int, end: int) -> int:

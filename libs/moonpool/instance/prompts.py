@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from moonpool.bus import NoResponder
 from moonpool.instance.core import InstanceCore
 from moonpool.instance.effects import BlockFilled, Effect
-from moonpool.instance.fetch import LOWER_TIERS, PrefixFetch
+from moonpool.instance.fetch import LOWER_TIERS, NODE_TIERS, PrefixFetch
 from moonpool.instance.layers import LayersMade
 from moonpool.instance.links import Links
 from moonpool.instance.push import PromptPush
@@ -75,8 +75,11 @@ class Prompts:
         future: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         fetch = PrefixFetch(self._links, seq)
         self._jobs[seq.id] = Job(seq, submit, fetch, push, future)
-        if any(run.tier in LOWER_TIERS for run in submit.plan.runs):
-            self._tasks.create_task(fetch.ahead(submit.plan.runs), name=f"ahead {seq.request}")
+        waits = self._core.in_phase(Phase.QUEUED) > 1  # others came before it
+        tiers = NODE_TIERS if waits else LOWER_TIERS
+        if any(run.tier in tiers for run in submit.plan.runs):
+            ahead = fetch.ahead(submit.plan.runs, tiers)
+            self._tasks.create_task(ahead, name=f"ahead {seq.request}")
 
     def begin(self, seq: Sequence) -> None:
         """The core gave the prompt its blocks."""

@@ -1,5 +1,6 @@
 """Prefill, decode and colocated instances with a real (tiny) model and real shared memory."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
@@ -168,3 +169,22 @@ async def test_blocks_in_lower_tiers_are_sent_for_before_the_prompt_has_its_turn
     assert answer.tokens == expected(prompt, 8)
     keys = block_keys(mesh.root, prompt, mesh.block_tokens)
     assert [(unpack_keys(each.keys), each.run_blocks) for each in asked] == [(keys[2:5], 6)]
+
+
+async def test_blocks_in_dram_are_spoken_for_while_prompts_stand_in_a_queue(mesh: Hand) -> None:
+    asked: list[PromoteRequest] = []
+
+    async def promote(payload: bytes) -> bytes:
+        asked.append(decode(payload, PromoteRequest))
+        return encode(PromoteReply(0))
+
+    endpoint = Endpoint("promote", mesh.subjects.store("s1", "promote"), promote)
+    await mesh.bus.serve("store", "s1", "0", [endpoint])
+    prompts = [prompt_of(100, seed=seed) for seed in range(8)]
+    runs = [PrefixRun(OwnerId("s1"), "dram", 0, 2), PrefixRun(OwnerId("p2"), "hbm", 2, 3)]
+    async with asyncio.TaskGroup() as group:
+        for prompt in prompts:
+            group.create_task(mesh.ask(prompt, prefill="p1", decode_id="d1", runs=runs))
+    heads = [block_keys(mesh.root, prompt, mesh.block_tokens)[:2] for prompt in prompts]
+    assert asked
+    assert all(unpack_keys(each.keys) in heads for each in asked)

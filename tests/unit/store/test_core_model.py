@@ -142,6 +142,10 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def pin(self, run: list[int], kind: str, ttl: float) -> None:
         self.core.pin(TENANT, [make_key(n) for n in run], kind, ttl, self.now)
 
+    @rule(run=runs)
+    def expect(self, run: list[int]) -> None:
+        assert self.core.promote([make_key(n) for n in run], self.now) == 0
+
     @rule(number=numbers)
     def a_bit_flips(self, number: int) -> None:
         key = make_key(number)
@@ -221,6 +225,7 @@ def test_thousands_of_steps_of_one_life_never_serve_wrong_bytes(seed: int) -> No
         (1, lambda: store.remove(run())),
         (1, lambda: store.pin(run(), choose.choice(["soft", "none"]), choose.uniform(0, 30))),
         (1, lambda: store.pin(run()[:1], choose.choice(["hard", "none"]), 0.0)),
+        (2, lambda: store.expect(run())),
         (1, lambda: store.a_bit_flips(choose.randrange(KEYS))),
         (3, store.late_writers_are_locked_out),
         (6, lambda: store.time_passes(choose.expovariate(1.0))),
