@@ -250,8 +250,7 @@ class TransferEngine:
             deadline_s = seconds(deadline_s, "deadline_s")
         batch = TransferBatch(self._loop, len(requests), deadline_s, self._stop)
         checked = self._checksum if checksum is None else bool(checksum)
-        expires_s = time.monotonic() + deadline_s
-        jobs = plan(self._table, batch, requests, priority, checked, expires_s)
+        jobs = plan(self._table, batch, requests, priority, checked, time.monotonic() + deadline_s)
         if len(self._jobs) + len(jobs) > JOBS_MAX:
             raise TransferBusy(f"{len(self._jobs)} slices wait already", retry_after_s=0.1)
         batch.begin(jobs)
@@ -370,8 +369,7 @@ class TransferEngine:
             out.update({f"{name}.{key}": value for key, value in transport.stats().items()})
         if "tcp" in self._transports:
             out["tcp.streams_served"] += self.lines.served
-        out["slices_under_way"] = len(self._jobs)
-        out["background_waiting"] = self._background.waiting
+        out |= {"slices_under_way": len(self._jobs), "background_waiting": self._background.waiting}
         out["views_open"] = sum(view.open for view in self._views)
         return out
 
