@@ -41,7 +41,7 @@ class StoreSettings(CommonSettings):
     demote_by: Literal["uses", "sketch", "reuse", "all"] = Field(
         "uses",
         description="What is worth a write to a lower tier: uses, counted per block; sketch, "
-        "counted roughly in a fifth of the memory; reuse, what is likely to be used again soon "
+        "counted roughly in a third of the memory; reuse, what is likely to be used again soon "
         "(fewest writes); all.",
     )
     nvme_dir: str = Field(
