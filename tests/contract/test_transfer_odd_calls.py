@@ -23,6 +23,8 @@ from moonpool.transfer import (
     Priority,
     TransferRequest,
 )
+from moonpool.transfer.job import Job
+from moonpool.transfer.transports.tcp_peer import TcpPath
 from moonpool.transfer.transports.tcp_stream import Stream
 from tests.contract.transfer_wiring import WIRINGS, Pair, array, fill, make_pair
 
@@ -216,6 +218,32 @@ async def test_a_path_that_breaks_our_own_promises_ends_the_job_all_the_same(
             await asking.engine.submit([asking.request()])
     assert "failed over" in caplog.text
     await asking.works()
+
+
+async def test_a_way_that_breaks_our_own_promises_ends_the_job_it_was_given_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with make_pair("nics", tmp_path) as made:
+        asking = Asking(made)
+        await asking.works()
+        odd = asking.engine.open(asking.there.grant("rw"))
+        good = TcpPath.start
+
+        def start(self: TcpPath, job: Job) -> None:
+            if job.remote is odd:
+                raise ZeroDivisionError
+            good(self, job)
+
+        monkeypatch.setattr(TcpPath, "start", start)
+        batches = [
+            asking.engine.submit([asking.request(remote=remote, length=3 << 20)], deadline_s=3.0)
+            for remote in (asking.remote, odd, asking.remote)
+        ]
+        with pytest.raises(BugError, match="ZeroDivisionError"):
+            await batches[1]
+        await batches[0]
+        await batches[2]
+        await asking.works()
 
 
 @pytest.mark.parametrize("wiring", ["tcp4", "nics"])

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from operator import index
+from typing import Any
 
 from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer.base import Op, Priority
@@ -65,10 +66,10 @@ def number(value: object, what: str) -> int:
         raise BadTransfer(f"{what} {_short(value)} is no whole number") from error
 
 
-def seconds(value: object, what: str, *, above_zero: bool = True) -> float:
+def seconds(value: Any, what: str, *, above_zero: bool = True) -> float:
     """As a plain float, when it is a finite span. Raises BadTransfer."""
     try:
-        span = math.nan if isinstance(value, str | bytes) else float(value)  # type: ignore[arg-type]
+        span = math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
         span = math.nan
     if not (0 < span < math.inf or (span == 0 and not above_zero)):

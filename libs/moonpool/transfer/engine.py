@@ -15,14 +15,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from moonpool.messages.errors import BugError, CallerError, MoonpoolError
 from moonpool.messages.segments import Endpoint, RegionGrant
-from moonpool.transfer import memory
-from moonpool.transfer.arguments import (
-    check_grant,
-    check_location,
-    check_start,
-    priority_of,
-    seconds,
-)
+from moonpool.transfer import arguments, memory
 from moonpool.transfer.background import Background
 from moonpool.transfer.base import Op, Priority, TransferRequest
 from moonpool.transfer.batch import TransferBatch
@@ -107,7 +100,7 @@ class TransferEngine:
         small transfers look for what is expected within 0.1 ms before they sleep. Raises
         BadTransfer when the name is taken in `run_dir`, a host cannot be listened on, or a
         transport is unknown."""
-        check_start(name, host_id, listen_host, transports)
+        arguments.check_start(name, host_id, listen_host, transports)
         engine = cls(name, secrets.token_hex(8), host_id, checksum)
         around = Surroundings(
             name=name,
@@ -161,7 +154,7 @@ class TransferEngine:
         for the choice of NICs: "cpu:N", "cuda:N" or "". Raises BadTransfer, OSError when the
         kernel has no room."""
         self._check_open()
-        check_location(location)
+        arguments.check_location(location)
         return self._table.add(memory.allocate(length), location)
 
     def register_memory(self, buffer: object, location: str = "") -> LocalRegion:
@@ -169,7 +162,7 @@ class TransferEngine:
         (address, length) that the caller keeps alive. Peers do not reach it through shm, since it
         lies in no shareable file; over tcp and rdma they do. Raises BadTransfer."""
         self._check_open()
-        check_location(location)
+        arguments.check_location(location)
         return self._table.add(memory.wrap(buffer), location)
 
     def make_pool(self, size_bytes: int, location: str = "") -> BufferPool:
@@ -196,7 +189,7 @@ class TransferEngine:
         known = self._opened.get(grant.key) if type(grant.key) is bytes else None
         if known is not None and known.grant == grant:
             return known
-        check_grant(grant)
+        arguments.check_grant(grant)
         paths = paths_to(grant, self._transports, self.unavailable)
         if not paths:
             offered = ", ".join(e.transport for e in grant.endpoints) or "nothing"
@@ -215,7 +208,7 @@ class TransferEngine:
         Raises BadTransfer where the two share no memory, GrantRefused, PeerLost, TransferTimeout,
         RegionClosed."""
         self._check_open()
-        lease_s = seconds(lease_s, "lease_s", above_zero=False)
+        lease_s = arguments.seconds(lease_s, "lease_s", above_zero=False)
         path = mapper_of(remote)
         look = self.register_memory(bytearray(1))  # a read attaches, under all the usual checks
         try:
@@ -245,9 +238,9 @@ class TransferEngine:
         if get_ident() != self._thread:
             raise BadTransfer("submit was called on another thread than that of the engine's loop")
         if type(priority) is not Priority:
-            priority = priority_of(priority)
+            priority = arguments.priority_of(priority)
         if not (type(deadline_s) is float and 0 < deadline_s < FOREVER_S):
-            deadline_s = seconds(deadline_s, "deadline_s")
+            deadline_s = arguments.seconds(deadline_s, "deadline_s")
         batch = TransferBatch(self._loop, len(requests), deadline_s, self._stop)
         checked = self._checksum if checksum is None else bool(checksum)
         jobs = plan(self._table, batch, requests, priority, checked, time.monotonic() + deadline_s)
