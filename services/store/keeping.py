@@ -6,6 +6,7 @@ is ever restored twice; and each object is believed only if its bytes have its c
 """
 
 import contextlib
+import logging
 import os
 import time
 import zlib
@@ -19,6 +20,8 @@ from moonpool.kv.checksum import bad_chunks
 INDEX, BYTES = "dram.index", "dram.bytes"
 BATCH_BYTES = 32 << 20
 VIEWS_MAX = 256  # of one request
+log = logging.getLogger(__name__)
+
 _MAGIC = b"MPKEEP01"
 _CRC_BYTES = 4
 
@@ -80,20 +83,24 @@ class KeepFolder:
 
     def take(self) -> list[Kept]:
         """What was kept, once: a second call finds nothing. Whatever is not exactly what a clean
-        stop has written counts as nothing."""
+        stop has written counts as nothing, and is logged."""
         taken = self._path(f"{INDEX}.taken")
         try:
             self._path(INDEX).rename(taken)
             raw = taken.read_bytes()
             taken.unlink()
         except FileNotFoundError:
+            if self._path(BYTES).exists():
+                log.warning("dram is not restored: the last stop did not end cleanly")
             return []
         body, crc = raw[:-_CRC_BYTES], raw[-_CRC_BYTES:]
         if body[: len(_MAGIC)] != _MAGIC or zlib.crc32(body).to_bytes(_CRC_BYTES, "little") != crc:
+            log.warning("dram is not restored: %s in %s is damaged", INDEX, self.folder)
             return []
         try:
             return msgspec.msgpack.decode(body[len(_MAGIC) :], type=list[Kept])
-        except msgspec.DecodeError:
+        except msgspec.DecodeError as error:
+            log.warning("dram is not restored: %s in %s: %s", INDEX, self.folder, error)
             return []
 
     def read(self, objects: Iterable[tuple[Kept, memoryview]]) -> list[bool]:
@@ -111,6 +118,13 @@ class KeepFolder:
         """Gives the room back."""
         with contextlib.suppress(OSError):
             self._path(BYTES).unlink(missing_ok=True)
+
+    def require(self) -> None:
+        """OSError when nothing can be kept here."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        trial = self._path("trial")
+        trial.write_bytes(b"")
+        trial.unlink()
 
     def room_bytes(self) -> int:
         """What may be written there: most of what is free on the disk (or in the memory disk)."""

@@ -25,6 +25,10 @@ async def restore(node: StoreNode, folder: KeepFolder) -> None:
     began_s = time.monotonic()
     kept: list[Kept] = []
     try:
+        await asyncio.to_thread(folder.require)
+    except OSError as error:
+        log.warning("dram will not be kept when this node stops: %s", error)
+    try:
         kept = await asyncio.to_thread(folder.take)
         places = asyncio.Semaphore(AT_ONCE)
         async with asyncio.TaskGroup() as group:

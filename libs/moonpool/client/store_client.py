@@ -17,6 +17,8 @@ from random import Random
 from secrets import randbits, token_hex
 from typing import Self
 
+from msgspec.structs import replace
+
 from moonpool.bus import Bus, NatsBus
 from moonpool.client.base import (
     SOFT_PIN_S,
@@ -336,8 +338,9 @@ class StoreClient:
         return await self._copier.move(check_name(name), source, target)
 
     async def stats(self) -> dict[str, StatsReply]:
-        """By node."""
-        return await self.mesh.ask_all(self.blocks.stats)
+        """By node; of tenants, our own share alone. Operators ask `blocks.stats(node)`."""
+        told = await self.mesh.ask_all(self.blocks.stats)
+        return {node: _own_share(reply, self.tenant) for node, reply in told.items()}
 
     def own_stats(self) -> dict[str, int]:
         """This client's memory and reads under way."""
@@ -358,6 +361,10 @@ class StoreClient:
 
     def _want(self, name: str) -> Want:
         return Want(self._kit.key(check_name(name)), name)
+
+
+def _own_share(told: StatsReply, tenant: TenantId) -> StatsReply:
+    return replace(told, tenants={t: s for t, s in told.tenants.items() if t == tenant})
 
 
 def _size_of(read: Read) -> int | MoonpoolError | None:

@@ -78,7 +78,7 @@ async def _run(given: argparse.Namespace) -> int:
         if given.what == "drain":
             calls, within_s = store.blocks.calls, given.within
             return await drain(calls, given.name, within_s, wait=not given.no_wait)
-        stats = await store.stats()
+        stats = await store.mesh.ask_all(store.blocks.stats)  # of all tenants
     print(as_json(stats) if given.json else as_table(stats))
     return 0
 

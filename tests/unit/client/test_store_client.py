@@ -93,3 +93,9 @@ async def test_another_tenant_sees_and_removes_nothing() -> None:
         ]
         assert await theirs.put("name", b"theirs")
         assert await mine.get("name") == b"mine"
+        for client in (mine, theirs):
+            (told,) = (await client.stats()).values()
+            assert list(told.tenants) == [client.tenant]
+            assert told.tiers[0].blocks == 2
+        operators = await mine.blocks.stats("node-1")
+        assert set(operators.tenants) == {"public", "other"}

@@ -44,6 +44,35 @@ def test_what_was_kept_comes_back_once(tmp_path: Path) -> None:
     assert list((tmp_path / "node").iterdir()) == []
 
 
+def test_a_folder_where_nothing_can_be_kept_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for where in (Path("/proc/nope"), tmp_path / "file" / "below"):
+        with pytest.raises(OSError, match=r"nope|below"):
+            KeepFolder(where).require()
+    KeepFolder(tmp_path / "new").require()
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", ["a flipped bit", "another file", "no index"])
+def test_what_is_dropped_is_logged(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = KeepFolder(tmp_path)
+    assert folder.take() == []
+    assert caplog.text == ""  # nothing was kept: no news
+    write(folder, 2)
+    index = tmp_path / INDEX
+    raw = index.read_bytes()
+    if damage == "a flipped bit":
+        index.write_bytes(raw[:20] + bytes([raw[20] ^ 1]) + raw[21:])
+    elif damage == "another file":
+        index.write_bytes(b"hello")
+    else:
+        index.unlink()
+    assert folder.take() == []
+    assert "dram is not restored" in caplog.text
+
+
 def test_what_has_no_room_is_left_out(tmp_path: Path) -> None:
     folder = KeepFolder(tmp_path)
     write(folder, 5, bytes_max=2 * SIZE + 1)

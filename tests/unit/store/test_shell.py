@@ -180,3 +180,10 @@ async def test_a_second_node_of_the_same_name_does_not_start() -> None:
             assert second.process.wait(20.0) == 2
             assert "'node-1' is on the mesh already" in second.lines()
         assert first.process.poll() is None
+
+
+async def test_a_folder_that_cannot_keep_dram_is_complained_of_at_the_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with memory_node(MemoryBroker(), dram_bytes=DRAM_BYTES, dram_keep_dir="/proc/nope"):
+        await until(lambda: "dram will not be kept" in caplog.text)
