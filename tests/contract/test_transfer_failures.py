@@ -17,7 +17,6 @@ from moonpool.messages.segments import Endpoint, RegionGrant
 from moonpool.transfer import (
     GrantRefused,
     PeerLost,
-    Priority,
     RegionClosed,
     TransferEngine,
     TransferTimeout,
@@ -310,22 +309,6 @@ async def test_a_second_address_of_a_peer_is_tried_when_the_first_is_dead(tmp_pa
         remote = pair.near.open(msgspec.structs.replace(grant, endpoints=both))
         await pair.near.submit([read(local, remote, MIB)])
         assert np.array_equal(array(local), sent)
-
-
-async def test_foreground_overtakes_a_background_backlog(tmp_path: Path) -> None:
-    async with make_pair("tcp4", tmp_path) as pair:
-        size = 64 * MIB
-        local, theirs = pair.near.allocate(size), pair.far.allocate(size)
-        remote = pair.near.open(theirs.grant("r"))
-        backlog = [
-            pair.near.submit([read(local, remote, size)], priority=Priority.BACKGROUND)
-            for _ in range(8)
-        ]
-        urgent = pair.near.submit([read(local, remote, 4096)])
-        await urgent
-        assert not backlog[-1].done
-        for batch in backlog:
-            await batch
 
 
 async def test_a_region_closed_under_a_stuck_transfer_ends_it(tmp_path: Path) -> None:
