@@ -196,11 +196,14 @@ class StoreNode:
     async def put_whole(self, request: PutWholeRequest) -> PutWholeReply:
         check_id(request.tenant, "tenant")
         await self.make_room([len(item.data) for item in request.items if item.data])
-        now_s = self._clock.now()
+        now_s, is_below = self._clock.now(), self.core.ladder.is_below
+        below = [key for i in request.items if i.expected and is_below(key := BlockKey(i.key))]
         results = put_whole(self.core, self._segment, request.tenant, request.items, now_s)
         self.settle()
         if any(item.replace for item in request.items):
             await self.mover.wait_erased(ERASED_MAX_S)  # else a crash would bring back the old one
+        if below:
+            await self._securing.wait(below, ERASED_MAX_S)  # and else it would take both
         return PutWholeReply(results)
 
     async def list_names(self, request: ListRequest) -> ListReply:
@@ -232,14 +235,15 @@ class StoreNode:
     async def pin(self, request: PinRequest) -> PinReply:
         check_id(request.tenant, "tenant")
         keys = keys_of(request.keys)
-        now_s = self._clock.now()
+        now_s, before = self._clock.now(), [self.core.pins.kind_of(key) for key in keys]
         results = self.core.pin(
             request.tenant, keys, request.kind, request.ttl_s, now_s, request.replicas
         )
         self.settle()
         if request.kind != "soft":
             await self.wait_saved(SAVED_MAX_S)  # what is not written down in time is so later
-        return PinReply(results)
+        told = [was if r != "miss" else "" for was, r in zip(before, results, strict=True)]
+        return PinReply(results, told)
 
     async def stats(self, request: StatsRequest) -> StatsReply:
         said = self.core.stats()

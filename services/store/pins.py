@@ -17,7 +17,7 @@ from services.store.objects import Seat, State, StoredObject
 from services.store.residents import Residents
 from services.store.tenants import Quotas
 
-PIN_KINDS = ("soft", "hard", "none")
+PIN_KINDS = ("soft", "hard", "none", "copies")
 SOFT_MAX = 1 << 20  # soft pins at a time
 
 Change = tuple[TenantId, BlockKey, int]  # the last: how many nodes are to hold it; 0: unpinned
@@ -67,10 +67,13 @@ class Pins:
         self, tenant: TenantId, key: BlockKey, kind: str, ttl_s: float, replicas: int, now_s: float
     ) -> str:
         """ "pinned", "unpinned", "over_quota", or "miss", which is also what another tenant put.
-        A hard pin never turns soft."""
+        A hard pin never turns soft. "copies" leaves pins as they are: whoever is "pinned" is here,
+        to be held by so many nodes."""
         obj, size_bytes = self._find(tenant, key)
         if not size_bytes:
             return "miss"
+        if kind == "copies":
+            return "pinned"
         if kind == "none":
             self._unpin(tenant, key, obj, now_s)
             return "unpinned"

@@ -166,6 +166,18 @@ async def test_a_read_while_a_node_is_away_takes_nothing_from_what_its_disk_hold
         await require(store, values)
 
 
+async def test_an_entry_that_is_mended_lies_below_as_before(tmp_path: Path) -> None:
+    async with three(tmp_path) as (mesh, store):
+        name = next(f"v/{n}" for n in range(99) if store.home(f"v/{n}") == "a")
+        await store.put(name, make_value(LARGE))
+        assert await store.secure(name)
+        assert mesh.nodes["a"].core.ladder.is_below(store.key(name))
+        await store.add_replica(name, "b")
+        assert mesh.nodes["a"].core.ladder.is_below(store.key(name))
+        (entry,) = [n for n in mesh.nodes.values() if n.core.ladder.is_below(store.key(name))]
+        entry.core.check()
+
+
 @pytest.mark.slow
 async def test_a_real_drain_loses_no_pinned_value() -> None:
     with real_mesh(3, dram_bytes=64 << 20) as mesh:

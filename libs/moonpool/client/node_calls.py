@@ -168,9 +168,15 @@ class NodeCalls:
         return self._bus.payload_max_bytes // 2
 
     async def pin(
-        self, node: str, tenant: TenantId, keys: Sequence[BlockKey], kind: str, ttl_s: float
+        self,
+        node: str,
+        tenant: TenantId,
+        keys: Sequence[BlockKey],
+        kind: str,
+        ttl_s: float,
+        replicas: int = 1,
     ) -> list[str]:
-        request = PinRequest(tenant, pack_keys(keys), kind, ttl_s)
+        request = PinRequest(tenant, pack_keys(keys), kind, ttl_s, replicas)
         return (await self._ask(node, "pin", request, PinReply)).results
 
     async def secure(

@@ -15,6 +15,7 @@ from moonpool.client.objects import put_large, put_small, whole_item
 from moonpool.client.outcomes import Outcome, outcome_error
 from moonpool.client.parts import erase_parts, missing_parts
 from moonpool.client.source import Source
+from moonpool.client.watching import watch_copies
 from moonpool.kv import BlockKey
 from moonpool.kv.named import Kind, chunked, part_key, tail_of
 from moonpool.messages import MoonpoolError
@@ -55,6 +56,12 @@ async def put_striped(
     outcome = await publish(kit, value, written, olds, replaces=replaces)
     if outcome is not True:
         await erase_parts(kit, [(value.key, written)])
+    elif value.replicas > 1:
+        by_node = written.by_node(value.key)
+        holders = kit.mesh.homes(value.key)[: value.replicas]
+        for node in holders:
+            by_node.setdefault(node, []).append(value.key)
+        await watch_copies(kit, by_node, len(holders))
     return outcome
 
 

@@ -23,6 +23,7 @@ from moonpool.client.source import Source
 from moonpool.client.striping import Large, put_striped
 from moonpool.client.telling import tell_absent
 from moonpool.client.together import all_of
+from moonpool.client.watching import watch_copies
 from moonpool.kv import BlockKey
 from moonpool.kv.named import Kind, named_size, tail_of
 from moonpool.messages import CallerError, MoonpoolError
@@ -188,6 +189,11 @@ class Writer:
                 await self._at_homes(
                     done, lambda node, some: self._send_small(node, some, True), rank
                 )
+            by_node: dict[str, list[BlockKey]] = defaultdict(list)
+            for item in done:
+                for node in self._kit.mesh.homes(item.key)[:replicas]:
+                    by_node[node].append(item.key)
+            await watch_copies(self._kit, by_node, min(replicas, len(self._kit.mesh.writable())))
         return out
 
     async def _send_small(self, node: str, items: Sequence[Item], replaces: bool) -> list[Outcome]:

@@ -172,7 +172,7 @@ class RemoveReply(msgspec.Struct, frozen=True):
 class PinRequest(msgspec.Struct, frozen=True):
     tenant: TenantId
     keys: bytes
-    kind: str  # "soft" (ttl_s), "hard", "none" (unpin)
+    kind: str  # "soft" (ttl_s), "hard", "none" (unpin), "copies" (as it is; only `replicas`)
     ttl_s: float = 1800.0
     replicas: int = 1  # nodes that are to hold them, as in PutStartRequest
 
