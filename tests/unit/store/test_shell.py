@@ -13,6 +13,8 @@ from moonpool.messages.codec import decode, encode
 from moonpool.messages.events import KvEvents, SnapshotPage, SnapshotRequest
 from moonpool.messages.load import LoadReport
 from moonpool.messages.registry import Goodbye, Heartbeat
+from moonpool.settings import SettingsError, StoreSettings
+from services.store.shell import make_core
 from tests.support.nats_server import NatsServer
 from tests.support.store_nodes import NodeProcess, memory_client, memory_node
 from tests.support.until import until
@@ -187,3 +189,12 @@ async def test_a_folder_that_cannot_keep_dram_is_complained_of_at_the_start(
 ) -> None:
     async with memory_node(MemoryBroker(), dram_bytes=DRAM_BYTES, dram_keep_dir="/proc/nope"):
         await until(lambda: "dram will not be kept" in caplog.text)
+
+
+def test_what_a_sketch_cannot_count_is_refused_and_names_the_setting() -> None:
+    for filter_ in ("uses", "sketch", "reuse", "all"):
+        make_core(StoreSettings(id="n", dram_bytes=DRAM_BYTES, demote_by=filter_)).check()
+    with pytest.raises(SettingsError, match="MOONPOOL_DEMOTE_AFTER_USES"):
+        make_core(
+            StoreSettings(id="n", dram_bytes=DRAM_BYTES, demote_by="sketch", demote_after_uses=16)
+        )
