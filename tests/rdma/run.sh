@@ -1,7 +1,7 @@
 #!/bin/bash
 # run.sh [PYTHON]: the rdma transport on real verbs, in virtual machines with soft-RoCE (see vm.sh):
 # contract suite, failover and hostile bytes on one machine, then two machines. The last line says
-# how it went; a machine that cannot start is a failure like any other. About four minutes.
+# how it went; a machine that cannot start is a failure like any other. About five minutes.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 python=$(realpath -s "${1:-$root/.venv/bin/python}")
