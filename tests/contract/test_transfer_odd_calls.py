@@ -284,6 +284,7 @@ async def test_a_host_that_can_have_no_thread_more_says_so_and_goes_on(
 
         with monkeypatch.context() as patched:
             patched.setattr("threading.Thread.start", start)
-            with pytest.raises(BugError, match="new thread"):
-                await asking.engine.submit([asking.request()])
+            for _ in range(3):  # more than a peer has streams
+                with pytest.raises(BugError, match="new thread"):
+                    await asking.engine.submit([asking.request()])
         await asking.works()
