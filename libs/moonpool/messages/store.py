@@ -179,6 +179,7 @@ class PinRequest(msgspec.Struct, frozen=True):
 
 class PinReply(msgspec.Struct, frozen=True):
     results: list[str]  # "pinned", "unpinned", "miss", "over_quota"
+    before: list[str] = []  # per key how it was pinned until now: "soft", "hard" or ""
 
 
 class CopyRequest(msgspec.Struct, frozen=True):
