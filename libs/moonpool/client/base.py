@@ -151,7 +151,7 @@ class Store(Protocol):
 
     async def pin(self, name: str, kind: str = "soft", *, ttl_s: float = SOFT_PIN_S) -> bool:
         """soft: goes last, for `ttl_s`; hard: never goes; none: unpinned. False when it is nowhere,
-        or beyond a quota."""
+        or beyond a quota; then all of it stays as it was."""
 
     async def pin_many(
         self, names: Iterable[str], kind: str = "soft", *, ttl_s: float = SOFT_PIN_S

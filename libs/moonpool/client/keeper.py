@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -15,6 +15,7 @@ from moonpool.client.glance import Seen, glance, glances
 from moonpool.client.kit import Kit
 from moonpool.client.manifest import Manifest
 from moonpool.client.parts import erase_parts, missing_parts
+from moonpool.client.pinning import Pinning
 from moonpool.client.reader import Reader
 from moonpool.client.telling import tell_absent
 from moonpool.client.together import all_of
@@ -169,12 +170,16 @@ class Keeper:
     async def pin(self, names: Sequence[str], kind: str, ttl_s: float) -> dict[str, bool]:
         if kind not in PIN_KINDS:
             raise CallerError(f"a pin is one of {', '.join(PIN_KINDS)}, not {kind!r}")
-        kit = self._kit
-
-        async def ask(node: str, keys: Sequence[BlockKey]) -> list[str]:
-            return await kit.blocks.pin(node, kit.tenant, keys, kind, ttl_s=ttl_s)
-
-        return await self._tell(names, ask, ("pinned", "unpinned"))
+        pinning = Pinning(self._kit, kind, ttl_s)
+        wants, done = dict[str, list[BlockKey]](), set[BlockKey]()
+        try:
+            await self._tell(names, pinning.ask, ("pinned", "unpinned"), wants, done)
+        except MoonpoolError:
+            await pinning.take_back({key for keys in wants.values() for key in keys})
+            raise
+        out = _all_done(wants, done)
+        await pinning.take_back({key for name in out if not out[name] for key in wants[name]})
+        return out
 
     async def secure(self, names: Sequence[str]) -> dict[str, bool]:
         """Whether all of a value lies in lower tiers, or is copied there now and in time."""
@@ -183,18 +188,22 @@ class Keeper:
         async def ask(node: str, keys: Sequence[BlockKey]) -> list[str]:
             return await kit.blocks.calls.secure(node, kit.tenant, keys, kit.blocks.wait_max_s)
 
-        return await self._tell(names, ask, ("durable",))
+        wants, done = dict[str, list[BlockKey]](), set[BlockKey]()
+        await self._tell(names, ask, ("durable",), wants, done)
+        return _all_done(wants, done)
 
     async def _tell(
         self,
         names: Sequence[str],
         ask: Callable[[str, Sequence[BlockKey]], Awaitable[list[str]]],
         good: Sequence[str],
-    ) -> dict[str, bool]:
-        """Asks every node that holds something of these values; whether all of a value is well."""
+        wants: dict[str, list[BlockKey]],
+        done: set[BlockKey],
+    ) -> None:
+        """Asks every node that holds something of these values. Fills in per name which keys make
+        it up, and of all keys those that are well on some node."""
         found = await self.find(names)
         by_node: dict[str, list[BlockKey]] = defaultdict(list)
-        wants: dict[str, list[BlockKey]] = {}
         for each in found:
             manifest = each.manifest
             wants[each.name] = [each.key] if each.entries else []
@@ -220,8 +229,7 @@ class Keeper:
         stray = [key for keys in wants.values() for key in keys if said[key] <= {"miss"}]
         if stray:
             await tell_all(await self._elsewhere(stray))
-        done = {key for key, results in said.items() if not results.isdisjoint(good)}
-        return {name: bool(keys) and done.issuperset(keys) for name, keys in wants.items()}
+        done.update(key for key, results in said.items() if not results.isdisjoint(good))
 
     async def _elsewhere(self, keys: Sequence[BlockKey]) -> dict[str, list[BlockKey]]:
         """Nodes that have what is not where it should be."""
@@ -280,6 +288,10 @@ def _size_of(found: Found) -> int | None:
         return found.manifest.size_bytes
     trailers = [entry.trailer for entry in found.entries if entry.is_value]
     return next((trailer.value_bytes for trailer in trailers if trailer is not None), None)
+
+
+def _all_done(wants: Mapping[str, Sequence[BlockKey]], done: set[BlockKey]) -> dict[str, bool]:
+    return {name: bool(keys) and done.issuperset(keys) for name, keys in wants.items()}
 
 
 def _is_silence(seen: Seen) -> TypeGuard[MoonpoolError]:

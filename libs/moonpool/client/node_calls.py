@@ -179,6 +179,13 @@ class NodeCalls:
         request = PinRequest(tenant, pack_keys(keys), kind, ttl_s, replicas)
         return (await self._ask(node, "pin", request, PinReply)).results
 
+    async def pin_told(
+        self, node: str, tenant: TenantId, keys: Sequence[BlockKey], kind: str, ttl_s: float
+    ) -> PinReply:
+        """As `pin`, and how they were pinned before."""
+        request = PinRequest(tenant, pack_keys(keys), kind, ttl_s)
+        return await self._ask(node, "pin", request, PinReply)
+
     async def secure(
         self, node: str, tenant: TenantId, keys: Sequence[BlockKey], wait_s: float
     ) -> list[str]:
