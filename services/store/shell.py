@@ -46,6 +46,7 @@ PROBE_S = 1.0
 FAREWELL_MAX_S = 3600.0
 DRAIN_MAX_S = 60.0  # readers get so long after a drain before the node leaves anyway
 DRAIN_LOOK_S = 0.1
+TOLD_S = 1.0  # after a drain, for whoever follows it to ask how it ended
 RULES_MAX_S = 2.0  # for quotas and pins, before the node serves
 SINK_MAX_S = 3.0  # for what lower tiers can still take before the node leaves
 
@@ -66,6 +67,8 @@ async def serve(context: Context) -> None:
         await node.say_farewell(min(node.drain_within_s, FAREWELL_MAX_S))
         facts = {name: node.core.counters[f"drain_{name}"] for name in ("moved", "left", "failed")}
         context.log.info("given away", extra=facts)
+        node.core.counters["drain_over"] = 1
+        await context.clock.sleep(TOLD_S)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_MAX_S):
                 while not node.is_idle:

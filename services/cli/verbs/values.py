@@ -44,7 +44,8 @@ async def get(store: "StoreClient", given: argparse.Namespace) -> int:
     if value is None:
         return failed(f"no node has {given.name}")
     write = given.file.write_bytes if given.file else sys.stdout.buffer.write
-    await asyncio.to_thread(write, value)
+    with file_errors(given.file):
+        await asyncio.to_thread(write, value)
     return 0
 
 
@@ -177,17 +178,34 @@ def range_of(text: str) -> tuple[int, int]:
 
 @contextmanager
 def value_of(file: Path | None) -> "Iterator[bytes | memoryview]":
-    """A file's bytes, which stay where they are; those of standard input for none or "-"."""
+    """A file's bytes, which stay where they are; those of standard input for none or "-". Raises
+    CallerError."""
     if file is None or str(file) == "-":
         yield sys.stdin.buffer.read()
         return
+    with file_errors(file):
+        value = map_file(file)
+    # Unmapped when the last view of it has gone: whoever failed with one may hold it still.
+    yield value
+
+
+def map_file(file: Path) -> bytes | memoryview:
+    """Its bytes; of what is no plain file all that comes. Raises OSError."""
     with file.open("rb") as opened:
         if file.stat().st_size == 0 or not file.is_file():
-            yield opened.read()
-            return
-        with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            view = memoryview(mapped)
-            try:
-                yield view
-            finally:
-                view.release()
+            return opened.read()
+        return memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+@contextmanager
+def file_errors(file: Path | None) -> "Iterator[None]":
+    """What the system says of a file, as an error of whoever named it. A reader that has gone is
+    another matter."""
+    from moonpool.messages import CallerError
+
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CallerError(f"{file or 'standard output'}: {error.strerror or error}") from error

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from moonpool.bus import NoResponder
 from moonpool.client import BadRange, LastCopy, UnknownNode
 from moonpool.messages import CallerError
+from moonpool.messages.store import StatsReply
 from services.cli.verbs import store as verb
+from services.cli.verbs.draining import drain
 from services.cli.verbs.values import ACTIONS
 from tests.support.store_worlds import make_value, memory_mesh
 
@@ -85,3 +88,48 @@ async def test_pins_copies_and_removal(run: Run, tmp_path: Path, capsysbinary: O
     assert await run("rm", "b") == 0
     assert await run("rm", "b") == 1
     assert await run("verify") == 0
+
+
+async def test_files_that_can_not_be_read_or_written_are_named(run: Run, tmp_path: Path) -> None:
+    for file in (tmp_path / "none", tmp_path):
+        with pytest.raises(CallerError, match=str(file)):
+            await run("put", "name", str(file))
+    (tmp_path / "in").write_bytes(b"hello")
+    with pytest.raises(CallerError, match="0"):
+        await run("put", "name", str(tmp_path / "in"), "--replicas", "0")
+    assert await run("put", "name", str(tmp_path / "in")) == 0
+    with pytest.raises(CallerError, match="out"):
+        await run("get", "name", str(tmp_path / "no" / "out"))
+
+
+async def test_a_drain_tells_what_became_of_the_values_in_the_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = [
+        {"drain_left": 20, "drain_moved": 0},
+        {"drain_left": 0, "drain_moved": 20},
+        {"drain_left": 0, "drain_moved": 20, "drain_over": 1},
+    ]
+    assert await drain(Draining(told), "n", 5.0, wait=True) == 0  # type: ignore[arg-type]
+    assert "20 objects given away, 0 left" in capsys.readouterr().out
+    told = [{"drain_left": 3, "drain_moved": 17, "drain_over": 1}]
+    assert await drain(Draining(told), "n", 5.0, wait=True) == 1  # type: ignore[arg-type]
+    told = [{"drain_left": 0, "drain_moved": 17, "drain_failed": 1, "drain_over": 1}]
+    assert await drain(Draining(told), "n", 5.0, wait=True) == 1  # type: ignore[arg-type]
+    assert await drain(Draining([]), "n", 5.0, wait=True) == 1  # type: ignore[arg-type]
+    assert "not known" in capsys.readouterr().out
+
+
+class Draining:
+    """A node that tells these counters, and then is gone."""
+
+    def __init__(self, told: list[dict[str, int]]) -> None:
+        self._told = list(told)
+
+    async def drain(self, node: str, within_s: float) -> bool:
+        return True
+
+    async def stats(self, node: str) -> StatsReply:
+        if not self._told:
+            raise NoResponder(node)
+        return StatsReply([], counters=self._told.pop(0))
