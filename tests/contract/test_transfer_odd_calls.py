@@ -24,7 +24,7 @@ from moonpool.transfer import (
     TransferRequest,
 )
 from moonpool.transfer.job import Job
-from moonpool.transfer.transports.tcp_peer import TcpPath
+from moonpool.transfer.transports.tcp_peer import STREAMS_PER_PEER, TcpPath
 from moonpool.transfer.transports.tcp_stream import Stream
 from tests.contract.transfer_wiring import WIRINGS, Pair, array, fill, make_pair
 
@@ -284,7 +284,7 @@ async def test_a_host_that_can_have_no_thread_more_says_so_and_goes_on(
 
         with monkeypatch.context() as patched:
             patched.setattr("threading.Thread.start", start)
-            for _ in range(3):  # more than a peer has streams
+            for _ in range(STREAMS_PER_PEER + 1):
                 with pytest.raises(BugError, match="new thread"):
-                    await asking.engine.submit([asking.request()])
+                    await asking.engine.submit([asking.request(length=3 << 20)], deadline_s=3.0)
         await asking.works()
