@@ -33,7 +33,7 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 LOOK_S = 0.1
 ASK_MAX_S = 1.0  # for one answer of another node
-RECALL_MAX_S = 0.3  # for one that seems to be there
+RECALL_MAX_S = 0.5  # for one that seems to be there
 GATHER_MAX_S = 2.0  # at a start, until the others are known
 KNOWN_MAX = 256  # nodes
 NODES_MAX = 64  # in one message
@@ -85,6 +85,7 @@ class Absences:
         reply = await self._node.remove(request)
         if self.notes.absent and not request.reason and not request.generations:
             self.notes.changed(request.tenant, keys_of(request.keys), self._node.now())
+            await self._recall_all(list(self.notes.absent))
         return reply
 
     async def wipe(self, request: WipeRequest) -> WipeReply:
@@ -92,6 +93,7 @@ class Absences:
         began_s = self._node.now()
         reply = await self._node.wipe(request)
         self.notes.cleared(request.tenant, began_s)
+        await self._recall_all(list(self.notes.absent))
         return reply
 
     async def absent(self, request: AbsentRequest) -> AbsentReply:
@@ -106,7 +108,7 @@ class Absences:
         if request.all or request.prefix is not None:
             prefix = None if request.all else request.prefix
             self.notes.cleared(request.tenant, at_s, prefix, nodes)
-        await asyncio.gather(*(self._recall(node) for node in nodes if self._is_heard(node)))
+        await self._recall_all(nodes)
         return AbsentReply(len(nodes))
 
     async def tell(self, request: NotesRequest) -> NotesReply:
@@ -163,6 +165,10 @@ class Absences:
     def _is_heard(self, node: str) -> bool:
         member = self._members.get(node) if self._members is not None else None
         return node in self._alive or (member is not None and not member.is_suspect)
+
+    async def _recall_all(self, nodes: Iterable[str]) -> None:
+        """Those that are back, or were never away, know before anybody is told of the change."""
+        await asyncio.gather(*(self._recall(node) for node in nodes if self._is_heard(node)))
 
     async def _recall(self, node: str) -> None:
         """It comes and asks, if it is really there."""
