@@ -162,6 +162,7 @@ async def _on_the_bus(
             await rules.read()
     registration = context.registration(transfer.endpoints)
     absences = Absences(context.id, node, context.bus, context.subjects, context.clock)
+    node.more_stats = lambda: {**rules.stats(), **absences.stats()}
     if holds_kept(context, node):
         absences.begin_anew()
     verbs = node_endpoints(node, lines, absences, context.subjects, context.id)
