@@ -46,7 +46,8 @@ def at_home(store: StoreClient, node: str, count: int = 3) -> list[str]:
 
 
 async def tell(store: StoreClient, to: str, about: str, **what: object) -> None:
-    await store.blocks.calls.absent(to, AbsentRequest(PUBLIC, [about], **what))  # type: ignore[arg-type]
+    request = AbsentRequest(PUBLIC, [about], **what)  # type: ignore[arg-type]
+    await store.blocks.calls.absent(to, request)
 
 
 async def test_a_node_that_is_thought_absent_drops_at_once_what_was_changed() -> None:

@@ -89,8 +89,7 @@ class Mesh:
         """Nodes that may hold values, and come back with them, but are not asked now."""
         if self.fixed:
             return [node for node in self.fixed if not self._is_heard(node)]
-        silent = [member.id for member in self._members.of("store") if member.is_suspect]
-        return silent + self._members.unheard("store")
+        return self._members.absent("store")
 
     def is_one(self) -> bool:
         """Whether there is just one node that may be read."""

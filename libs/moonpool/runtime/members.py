@@ -64,9 +64,10 @@ class Members:
     def get(self, id: str) -> Member | None:
         return self._core.get(id)
 
-    def unheard(self, role: str) -> list[str]:
-        """Ids of that role that others hear, or did until now, and we do not."""
-        return self._core.unheard(role)
+    def absent(self, role: str) -> list[str]:
+        """Ids of that role that are suspect, or that others hear, or did until now, and we do
+        not."""
+        return self._core.absent(role)
 
     def all(self) -> list[Member]:
         return self._core.all()

@@ -130,9 +130,12 @@ class MembersCore:
         found = [member for member in self._members.values() if member.role in wanted]
         return sorted(found, key=lambda member: member.id)
 
-    def unheard(self, role: str) -> list[str]:
-        """Named by others as their company, and not heard yet."""
-        return [id for id, (whose, _) in self._unheard.items() if whose == role]
+    def absent(self, role: str) -> list[str]:
+        """Suspect, or named by others as their company and not heard yet."""
+        out = [m.id for m in self._members.values() if m.is_suspect and m.role == role]
+        if self._unheard:
+            out += [id for id, (whose, _) in self._unheard.items() if whose == role]
+        return out
 
     def all(self) -> list[Member]:
         return sorted(self._members.values(), key=lambda member: member.id)
