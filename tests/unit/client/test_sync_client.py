@@ -119,7 +119,8 @@ def test_blocks_move_layer_by_layer_without_a_loop(url: str) -> None:
 def test_the_example_in_the_docs_runs(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = (ROOT / "docs" / "api.md").read_text()
     start = text.index("    import asyncio\n    from moonpool.client")
-    example = textwrap.dedent(text[start : text.index("\n\nPlain scripts", start)])
+    last = "asyncio.run(main())\n"
+    example = textwrap.dedent(text[start : text.index(last, start) + len(last)])
     exec(example.replace("nats://127.0.0.1:4222", url), {})
     assert capsys.readouterr().out.splitlines() == [
         "b'other bytes'", "b'other'", "['weights/7']", "1",
