@@ -18,6 +18,7 @@ MISSED = 4  # such times that one miss outweighs
 WASTE = 0.02  # of all time, looks that saw nothing
 CREDIT_MAX_S = 1e-3  # of it, saved up
 HELD_UP_S = 200e-6  # between two glances: the CPU or the GIL was another's
+HELD_AGAIN_S = 20e-3  # after the last time: a machine that is not ours alone pauses us now and then
 COUNT_S = 2e-3  # between counts of who runs
 RECOUNT_S = 50e-6  # when there were many: whoever hands work over runs beside its taker for a while
 REST_MIN_S = 2e-3
@@ -49,6 +50,7 @@ class Lookout:
         self._credit_s = CREDIT_MAX_S
         self._credited_s = now()
         self._started_s = self._glanced_s = self._ends_s = 0.0  # of the look that goes on
+        self._held_up_s = -HELD_AGAIN_S
         self._counted_s = 0.0
         self._doubts = False  # the last count was of too many
         self._rest_s = REST_MIN_S
@@ -87,7 +89,9 @@ class Lookout:
         last_s, now_s = self._glanced_s, self.now()
         self._glanced_s = now_s
         if now_s - last_s > HELD_UP_S:
-            self._rest(now_s)
+            if now_s - self._held_up_s < HELD_AGAIN_S:
+                self._rest(now_s)
+            self._held_up_s = now_s
             return False
         if now_s >= self._ends_s:
             self._credit_s -= now_s - self._started_s

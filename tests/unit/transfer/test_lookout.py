@@ -138,15 +138,27 @@ def test_when_they_are_gone_it_looks_again(world: World) -> None:
     assert all(made.look(world.sees_after(50e-6), LOOK_MAX_S) for _ in range(10))
 
 
-def test_who_is_held_up_while_looking_leaves_the_cpu_to_others(world: World) -> None:
+def test_who_is_held_up_twice_in_short_leaves_the_cpu_to_others(world: World) -> None:
     made = world.lookout(cpus=64)
     world.held_up_s = 3e-3
     assert not made.look(world.sees_after(1.0), LOOK_MAX_S)
-    assert world.glances == 1
+    assert not made.look(world.sees_after(1.0), LOOK_MAX_S)
+    assert world.glances == 2
     world.held_up_s = 0.0
     assert not made.look(world.sees_after(0.0), LOOK_MAX_S)  # it rests
     world.now_s += 2 * lookout.REST_MIN_S
     assert made.look(world.sees_after(0.0), LOOK_MAX_S)
+
+
+def test_a_pause_now_and_then_is_no_reason_to_rest(world: World) -> None:
+    made = world.lookout(cpus=64)
+    for _ in range(20):
+        world.held_up_s = 3e-3
+        assert not made.look(world.sees_after(1.0), LOOK_MAX_S)
+        world.held_up_s = 0.0
+        assert made.look(world.sees_after(0.0), LOOK_MAX_S)
+        world.now_s += 2 * lookout.HELD_AGAIN_S
+    assert made.stats()["look_rests"] == 0
 
 
 def test_one_looks_at_a_time(world: World) -> None:
