@@ -174,7 +174,7 @@ async def test_a_restarted_conductor_knows_everything_before_its_first_plan(
             async with asyncio.TaskGroup() as group:
                 starting = conductor(broker)
                 entering = group.create_task(starting.__aenter__())
-                await until(lambda: bool(broker.pumps))
+                await until(lambda: SUBJECTS.heartbeat in broker.pumps.values())
                 await beat_again(prefill, decode_, node)
             made = entering.result()
             assert made.core.holdings.blocks("n1") == {"dram": 40_000}
