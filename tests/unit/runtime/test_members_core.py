@@ -117,3 +117,16 @@ def test_who_was_named_and_stays_silent_is_waited_for_no_longer_than_until_it_is
     core.tick(3.0)
     assert core.is_told("store")
     core.check()
+
+
+def test_who_is_suspect_or_only_named_by_others_is_absent() -> None:
+    core = make_core()
+    beat = replace(make_heartbeat("n1"), company=["n1", "n2"])
+    core.heartbeat(beat, 0.0)
+    role = beat.registration.role
+    assert core.absent(role) == ["n2"]
+    core.heartbeat(make_heartbeat("n2"), 0.1)
+    assert core.absent(role) == []
+    core.doubt("n1")
+    assert core.absent(role) == ["n1"]
+    assert core.absent("another role") == []
