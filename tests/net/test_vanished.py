@@ -22,7 +22,7 @@ import socket, sys
 host, port, words, answer_bytes = sys.argv[1:]
 sock = socket.create_connection((host, int(port)), 5.0)
 sock.sendall(bytes.fromhex(words))
-assert len(sock.recv(int(answer_bytes), socket.MSG_WAITALL)) == int(answer_bytes)
+assert len(sock.makefile("rb").read(int(answer_bytes))) == int(answer_bytes)
 print("served", flush=True)
 sys.stdin.read()
 """
