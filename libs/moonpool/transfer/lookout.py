@@ -98,6 +98,11 @@ class Lookout:
             return False
         return now_s - self._counted_s < COUNT_S or not self._crowded(now_s)
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether threads wait for CPUs now, or nobody is to know."""
+        return not self._enabled or self._running() > self._cpus
+
     def end(self, seen: bool) -> None:
         """`seen`: it was worth it."""
         self._seen += seen

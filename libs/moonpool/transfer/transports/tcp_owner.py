@@ -24,6 +24,7 @@ from moonpool.transfer.slices import Column, plain
 from moonpool.transfer.tally import Tally
 from moonpool.transfer.tls import Tls, TlsVector
 from moonpool.transfer.transports import tcp_guests
+from moonpool.transfer.transports.cpus import MUCH_BYTES, Seat
 from moonpool.transfer.transports.fences import Fences
 from moonpool.transfer.transports.tcp_awake import Intake, Lookouts, is_near
 from moonpool.transfer.transports.tcp_door import Door
@@ -73,6 +74,7 @@ class _Scratch:
         self.vector = vector
         self.intake = Intake(vector, lookouts.small)
         self.bulk = Intake(vector, lookouts.bulk, lookouts.flows) if near else None
+        self.seat = Seat(lookouts.bulk)
         self.seals = Seals()
 
     def head_is_whole(self, frame: Frame) -> bool:
@@ -231,6 +233,10 @@ class TcpServer:
             self._refuse(sock, frame, STATUS_OF[refusal.reason])
             return False
         scratch.guest.proven = True
+        if scratch.bulk is not None and frame.payload >= MUCH_BYTES:
+            scratch.seat.leave(sock)
+        else:
+            scratch.seat.pause()
         vector, seals = scratch.vector, scratch.seals
         vector.clear()
         whole = True

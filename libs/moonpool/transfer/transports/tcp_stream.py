@@ -23,6 +23,7 @@ from moonpool.transfer.job import Job, PathFailed
 from moonpool.transfer.lookout import Lookout
 from moonpool.transfer.slices import plain, shifted
 from moonpool.transfer.tls import Tls, TlsVector, handshake_error
+from moonpool.transfer.transports.cpus import MUCH_BYTES, Seat
 from moonpool.transfer.transports.fences import LeftBehind, fencing, naming, new_name
 from moonpool.transfer.transports.nics import Source
 from moonpool.transfer.transports.tcp_awake import Flows, Intake, is_near
@@ -97,6 +98,7 @@ class Stream:
         self._answered = 0
         self._vector: Vector = Vector()
         self._intake = Intake(self._vector, lookout or Lookout(False), flows)
+        self._seat = Seat(lookout or Lookout(False))
         self._watch = self._intake.watch
         self._near = False
         front = np.zeros(FRAME_BYTES, np.uint8)
@@ -182,6 +184,10 @@ class Stream:
         if job.stopped is not None:
             raise StreamBroken(errno.ECANCELED, str(job.stopped))
         self._load(job)
+        if self._near and job.slice.payload >= MUCH_BYTES:
+            self._seat.stay()
+        else:
+            self._seat.pause()
         self._vector.send(self._sock.fileno())
         self._watch.begin()
 
