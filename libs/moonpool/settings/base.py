@@ -83,7 +83,8 @@ class CommonSettings(BaseModel):
     transfer_look_out: bool = Field(
         True,
         description="Small transfers over tcp look for what is expected within 0.1 ms before they "
-        "sleep, where no one else wants the CPU; false: they always sleep, and no thread keeps to a CPU.",
+        "sleep, where no one else wants the CPU; false: they always sleep, and no thread keeps to "
+        "a CPU.",
     )
     transfer_endpoints_max: int = Field(
         0,
