@@ -73,8 +73,13 @@ async def test_a_responder_that_was_there_and_dies_later_ends_the_wait() -> None
 
 
 async def test_cancellation_from_outside_is_not_swallowed() -> None:
-    task = asyncio.create_task(watch.answer_of(never(), here))
-    await asyncio.sleep(0.03)
+    watched = asyncio.Event()
+
+    async def is_there() -> None:
+        watched.set()
+
+    task = asyncio.create_task(watch.answer_of(never(), is_there))
+    await asyncio.wait_for(watched.wait(), 5.0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
